@@ -1,0 +1,60 @@
+# Every target works on a machine with Python 3.11 or later and make. What they need is
+# installed into .venv, once, and again when requirements/dev.txt or pyproject.toml changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+UV := build/uv
+
+# The environment holds this folder's path; in a copy or after a move it is made anew.
+ifneq ($(shell cat .venv/made-for 2>/dev/null),$(CURDIR))
+.PHONY: .venv/made-for
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint soak bench requirements clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: .venv/installed ## keep, break off and resume a session before your eyes
+	$(BIN)/perdure demo
+
+test: .venv/installed ## run the tests; a tenth of the counts, seed printed
+	$(BIN)/python -m pytest
+
+lint: .venv/installed ## check style, formatting, types and import directions
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+soak: .venv/installed ## run the proofs with their full counts
+	PERDURE_SOAK=1 $(BIN)/python -m pytest -m "proof or soak" -s
+
+bench: .venv/installed ## measure against the floors
+	$(BIN)/python -m benchmarks
+
+requirements: ## write requirements/dev.txt anew from requirements/dev.in
+	$(PYTHON) -m venv --clear $(UV)
+	$(UV)/bin/python -m pip install --quiet uv
+	$(UV)/bin/uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes \
+		--no-emit-index-url --no-header --quiet \
+		--output-file requirements/dev.txt requirements/dev.in
+
+clean: ## remove everything that can be made again
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/made-for:
+	@$(PYTHON) -c 'import sys; sys.exit("perdure needs Python 3.11 or later; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv --clear .venv
+	@printf '%s' "$(CURDIR)" > $@
+
+.venv/required: .venv/made-for requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/installed: .venv/required pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,1 @@
+"""Side-by-side measurements against bare system calls, run by `make bench`."""

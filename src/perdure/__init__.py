@@ -1,0 +1,25 @@
+"""perdure keeps agent sessions: one append-only, hash-chained log per session is the truth."""
+
+from perdure import errors
+from perdure.backends.base import Entry
+from perdure.model import Event, Header, Parent, Position, Source
+from perdure.recovery.walk import Problem
+from perdure.store import Inspection, Prepared, Report, Session, Store
+from perdure.store import open_store as open  # noqa: A004
+
+__all__ = [
+    "Entry",
+    "Event",
+    "Header",
+    "Inspection",
+    "Parent",
+    "Position",
+    "Prepared",
+    "Problem",
+    "Report",
+    "Session",
+    "Source",
+    "Store",
+    "errors",
+    "open",
+]

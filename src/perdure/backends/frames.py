@@ -1,0 +1,248 @@
+"""The compressed encoding: `log.jsonl.zst`, one checksummed Zstandard frame for each commit.
+
+Frame 0 holds the header line alone. Each frame is followed by a trailer, a skippable frame (RFC
+8878, section 3.1.2) that says which events stand before it and how long their frame is: the end of
+a log is found from the end of the file, a sequence number by halving, and reading finds its place
+again behind damage. `zstdcat` steps over trailers and prints plain lines.
+"""
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from perdure.durable.files import ReadFile
+from perdure.model.limits import RECORD_BYTES_MAX
+from perdure.model.record import BadRecordError, Position, Record, decode_line
+from perdure.recovery.walk import Piece
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["ZstdLayout"]
+
+_FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+_TAG = b"PRDT"
+_BODY = struct.Struct("<4sqqQ8s")
+_TRAILER_HEAD = struct.pack("<II", 0x184D2A5D, _BODY.size + 4) + _TAG
+TRAILER_BYTES = 8 + _BODY.size + 4
+
+_PLAIN_MAX = 1024 * 1024
+"""A commit is split into frames of about this size, so that reading one is bounded."""
+
+_FRAME_PLAIN_LIMIT = RECORD_BYTES_MAX + _PLAIN_MAX
+_FRAME_BYTES_LIMIT = _FRAME_PLAIN_LIMIT + _FRAME_PLAIN_LIMIT // 128 + 1024
+_CHUNK = 256 * 1024
+_NEAR = 16 * 1024
+
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    # Off by default; without it most flipped bits pass unseen.
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+
+
+class _Trailer(NamedTuple):
+    """What a trailer says of the frame before it, and where it was found."""
+
+    at: int
+    first: int
+    last: int
+    length: int
+    tail: bytes
+
+    @property
+    def start(self) -> int:
+        return self.at - self.length
+
+    @property
+    def end(self) -> int:
+        return self.at + TRAILER_BYTES
+
+
+def _compress(plain: bytes, first: int, tail: Position) -> bytes:
+    compressor = zstd.ZstdCompressor(options=_OPTIONS)
+    frame = compressor.compress(plain, mode=zstd.ZstdCompressor.FLUSH_FRAME)
+    return frame + _trailer(first, tail, len(frame))
+
+
+def _trailer(first: int, tail: Position, length: int) -> bytes:
+    body = _BODY.pack(_TAG, first, tail.seq, length, bytes.fromhex(tail.hash[:16]))
+    return _TRAILER_HEAD[:8] + body + struct.pack("<I", zlib.crc32(body))
+
+
+def _parse_trailer(raw: bytes, at: int) -> _Trailer | None:
+    body, checksum = raw[8 : 8 + _BODY.size], raw[8 + _BODY.size : TRAILER_BYTES]
+    if raw[:12] != _TRAILER_HEAD or checksum != struct.pack("<I", zlib.crc32(body)):
+        return None
+    _, first, last, length, tail = _BODY.unpack(body)
+    return _Trailer(at, first, last, length, tail) if 0 < length <= at else None
+
+
+class ZstdLayout:
+    """How a log is laid out in `log.jsonl.zst`."""
+
+    name = "zst"
+    file_name = "log.jsonl.zst"
+
+    @staticmethod
+    def header(line: bytes) -> bytes:
+        """Bytes of the header on disk."""
+        # A header is no event: its trailer counts from 0 to -1.
+        return _compress(line, 0, Position(-1, "0" * 64))
+
+    @staticmethod
+    def commit(records: Sequence[Record]) -> bytes:
+        """Bytes of one commit on disk: one frame, or several of about 1 MiB."""
+        parts: list[bytes] = []
+        start, size = 0, 0
+        for index, record in enumerate(records):
+            if size and size + len(record.line) > _PLAIN_MAX:
+                parts.append(_frame_of(records[start:index]))
+                start, size = index, 0
+            size += len(record.line)
+        parts.append(_frame_of(records[start:]))
+        return b"".join(parts)
+
+    @staticmethod
+    def read_header(file: ReadFile) -> tuple[bytes, int]:
+        """The header line (whatever stands in its place) and where the records begin."""
+        piece = next(ZstdLayout.pieces(file, 0), None)
+        if piece is None:
+            return b"", 0
+        if piece.flaw is not None or len(piece.lines) != 1:
+            return b"", piece.end if piece.flaw is not None else piece.start
+        return piece.lines[0], piece.end
+
+    @staticmethod
+    def pieces(file: ReadFile, begin: int) -> Iterator[Piece]:
+        """Frame by frame; what is no frame becomes a flaw up to the next place that is sure."""
+        at, window, base = begin, b"", begin
+        while True:
+            if at + TRAILER_BYTES > base + len(window):
+                window, base = file.read(at, _CHUNK), at
+            if at >= base + len(window):
+                return
+            head = window[at - base : at - base + TRAILER_BYTES]
+            if head[:12] == _TRAILER_HEAD and len(head) == TRAILER_BYTES:
+                at += TRAILER_BYTES
+                continue
+            frame, window, base = _whole_frame(file, at, window, base)
+            lines = _decompress(frame) if frame else None
+            if lines is None:
+                end = _resync(file, at)
+                flaw = "incomplete or damaged frame"
+                yield Piece(at, end, (), flaw=flaw)
+                at = end
+                continue
+            end = at + len(frame)
+            trailer = window[end - base : end - base + TRAILER_BYTES]
+            if len(trailer) < TRAILER_BYTES:
+                trailer = file.read(end, TRAILER_BYTES)
+            if trailer[:12] == _TRAILER_HEAD and len(trailer) == TRAILER_BYTES:
+                end += TRAILER_BYTES
+            yield Piece(at, end, lines, framed=True)
+            at = end
+
+    @staticmethod
+    def seek(file: ReadFile, begin: int, seq: int) -> int:
+        """Start of a frame that holds `seq` or an earlier number; `begin` if in doubt."""
+        low, high = begin, file.size()
+        while high - low > _NEAR:
+            middle = (low + high) // 2
+            found = _find_trailer(file, middle, high)
+            if found is None or found.start <= low:
+                # No frame begins in this half that would bring us nearer.
+                high = middle
+            elif found.first <= seq:
+                low = found.start
+            else:
+                high = min(middle, found.start)
+        return low
+
+    @staticmethod
+    def finish(file: ReadFile, start: int, end: int) -> bytes:
+        """What the last verified piece (from `start` to `end`) lacks to be whole."""
+        # A trailer that is there and damaged stays: what it would say can be found by reading.
+        if start >= end or file.read(end - TRAILER_BYTES, 12) == _TRAILER_HEAD:
+            return b""
+        length = end - start
+        lines = _decompress(file.read(start, length))
+        if lines is None:
+            return b""
+        try:
+            first, last = decode_line(lines[0]), decode_line(lines[-1])
+        except BadRecordError:
+            return b""
+        return _trailer(first.first, last.position, length)
+
+
+def _frame_of(records: Sequence[Record]) -> bytes:
+    plain = b"".join([record.line for record in records])
+    return _compress(plain, records[0].first, records[-1].position)
+
+
+def _whole_frame(file: ReadFile, at: int, window: bytes, base: int) -> tuple[bytes, bytes, int]:
+    """The frame at `at` (empty if there is none), and the window it was found in."""
+    size = _CHUNK
+    while True:
+        view = memoryview(window)[at - base :]
+        if view[:4] != _FRAME_MAGIC[: len(view[:4])]:
+            return b"", window, base
+        try:
+            length = zstd.get_frame_size(view)
+        except zstd.ZstdError:
+            length = 0
+        if 0 < length <= len(view):
+            return bytes(view[:length]), window, base
+        # Not whole in the window, or not whole at all: look at more, up to the largest frame.
+        if base == at and (len(window) < size or size > _FRAME_BYTES_LIMIT):
+            return b"", window, base
+        if base == at:
+            size *= 4
+        window, base = file.read(at, size), at
+
+
+def _decompress(frame: bytes) -> list[bytes] | None:
+    """The lines of a frame, or None if it does not decode to whole lines."""
+    decompressor = zstd.ZstdDecompressor()
+    try:
+        plain = decompressor.decompress(frame, max_length=_FRAME_PLAIN_LIMIT)
+    except zstd.ZstdError:
+        return None
+    if not decompressor.eof or not plain.endswith(b"\n"):
+        return None
+    return [b"%s\n" % line for line in plain[:-1].split(b"\n")]
+
+
+def _resync(file: ReadFile, start: int) -> int:
+    """Where reading can go on behind damage that begins at `start`."""
+    found = _find_trailer(file, start, file.size())
+    while found is not None:
+        if found.start > start:
+            return found.start
+        if found.start == start:
+            return found.end
+        # The trailer of a frame that began before the damage: the next one knows better.
+        found = _find_trailer(file, found.end, file.size())
+    return file.size()
+
+
+def _find_trailer(file: ReadFile, start: int, end: int) -> _Trailer | None:
+    """The first valid trailer that begins at or behind `start` and before `end`."""
+    while start < end:
+        chunk = file.read(start, min(_CHUNK, end - start) + TRAILER_BYTES)
+        at = chunk.find(_TRAILER_HEAD)
+        while at >= 0:
+            raw = chunk[at : at + TRAILER_BYTES]
+            found = _parse_trailer(raw, start + at) if len(raw) == TRAILER_BYTES else None
+            if found is not None and found.at < end:
+                return found
+            at = chunk.find(_TRAILER_HEAD, at + 1)
+        if len(chunk) <= TRAILER_BYTES:
+            return None
+        start += len(chunk) - TRAILER_BYTES
+    return None

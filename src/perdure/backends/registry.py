@@ -1,0 +1,45 @@
+"""From a path or URL to a backend, imported when it is first asked for."""
+
+import os
+from importlib import import_module
+from typing import Any
+
+from perdure.backends.base import Backend
+from perdure.errors import InvalidValue
+from perdure.runtime import SYSTEM, Runtime
+
+__all__ = ["SCHEMES", "open_backend"]
+
+SCHEMES: dict[str, tuple[str, str]] = {
+    "dir": ("perdure.backends.directory", "DirectoryBackend"),
+    "memory": ("perdure.backends.memory", "MemoryBackend"),
+    "none": ("perdure.backends.null", "NullBackend"),
+}
+"""Scheme to module and class. A plain path means `dir`."""
+
+
+def open_backend(
+    location: str | os.PathLike[str], *, runtime: Runtime = SYSTEM, **options: Any
+) -> Backend:
+    """The backend that `location` names. Nothing is created before the first write.
+
+    `location` is a path (`~` is expanded), `dir:PATH`, `memory:` or `none:`.
+
+    Raises:
+        InvalidValue: no backend has that scheme, or the path is empty.
+
+    """
+    text = os.fspath(location)
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme.isalnum() or len(scheme) == 1:
+        scheme, rest = "dir", text
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}:" for name in sorted(SCHEMES))
+        raise InvalidValue(
+            "location", f"no backend for {scheme!r}", hint=f"use a path or one of {known}"
+        )
+    if scheme == "dir" and not rest:
+        raise InvalidValue("location", "empty path", hint="name a folder, such as ~/.perdure")
+    module, name = SCHEMES[scheme]
+    backend: Backend = getattr(import_module(module), name)(rest, runtime=runtime, **options)
+    return backend

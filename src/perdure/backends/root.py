@@ -1,0 +1,119 @@
+"""The root of a directory store: its folder and `store.json`.
+
+`store.json` names the format of the layout, the store's own id (which makes revisions of two stores
+distinct) and the encoding of new sessions.
+"""
+
+import os
+from typing import Any
+
+from perdure.durable.files import Folder
+from perdure.durable.locks import exclusive
+from perdure.errors import FormatUnsupported, UnsafeFile
+from perdure.model import values
+from perdure.runtime import Runtime
+
+__all__ = ["LAYOUT_FORMAT", "Root"]
+
+LAYOUT_FORMAT = 0
+_NAME = "store.json"
+_BYTES_MAX = 64 * 1024
+
+
+class Root:
+    """Opens the root and knows what it was created with."""
+
+    def __init__(self, path: str, runtime: Runtime, encoding: str | None) -> None:
+        """Name it; nothing is touched yet."""
+        self.path = path
+        self._runtime = runtime
+        self._wanted = encoding
+        self._facts: dict[str, Any] | None = None
+
+    def open(self) -> Folder:
+        """The root folder, checked.
+
+        Raises:
+            FileNotFoundError: no store was created there yet.
+            FormatUnsupported: another version's layout.
+            UnsafeFile: not private, or not a store.
+
+        """
+        folder = Folder.open(self.path)
+        try:
+            if self._facts is None:
+                self._facts = self._read(folder)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def sessions(self) -> Folder:
+        """The folder of sessions.
+
+        Raises:
+            FileNotFoundError: nothing was stored yet.
+
+        """
+        with self.open() as root:
+            return root.child("sessions")
+
+    def make(self) -> Folder:
+        """The root folder, created where missing."""
+        folder = Folder.make(self.path)
+        try:
+            if self._facts is None:
+                # Two first writers must not give the store two ids.
+                with exclusive(folder.fd):
+                    try:
+                        self._facts = self._read(folder)
+                    except FileNotFoundError:
+                        self._facts = self._create(folder)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def _create(self, folder: Folder) -> dict[str, Any]:
+        # A first writer that died may have left its half of the description.
+        if any(not name.startswith(f".{_NAME}.") for name in folder.names()):
+            raise UnsafeFile(
+                self.path,
+                f"is not empty and holds no {_NAME}",
+                hint="name an empty or a new folder for the store",
+            )
+        facts = {
+            "format": LAYOUT_FORMAT,
+            "id": self._runtime.token(16),
+            "encoding": self._wanted or "zst",
+        }
+        folder.replace(_NAME, values.encode(facts) + b"\n")
+        return facts
+
+    def _read(self, folder: Folder) -> dict[str, Any]:
+        path = os.path.join(self.path, _NAME)
+        try:
+            facts = values.decode(folder.read(_NAME, _BYTES_MAX))
+        except ValueError:
+            facts = None
+        if not isinstance(facts, dict) or not isinstance(facts.get("id"), str):
+            raise UnsafeFile(
+                path,
+                "is not the description of a store",
+                hint='restore it, or write {"format":0,"id":"…","encoding":"zst"} into it',
+            )
+        if facts.get("format") != LAYOUT_FORMAT or isinstance(facts.get("format"), bool):
+            raise FormatUnsupported(path, found=facts.get("format"), supported=LAYOUT_FORMAT)
+        if facts.get("encoding") not in ("zst", "raw"):
+            raise FormatUnsupported(path, found=facts.get("encoding"), supported=LAYOUT_FORMAT)
+        return facts
+
+    def encoding(self) -> str:
+        """The encoding of new sessions: as asked, else as the store says."""
+        if self._wanted is not None:
+            return self._wanted
+        return str(self._facts["encoding"]) if self._facts is not None else "zst"
+
+    def store_id(self) -> str:
+        """The store's own id; empty before it was created."""
+        return str(self._facts["id"]) if self._facts is not None else ""

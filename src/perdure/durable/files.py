@@ -1,0 +1,467 @@
+"""Private files and folders, opened without following anything, written so that they stay.
+
+Everything goes through a folder's descriptor, so a path component that is exchanged meanwhile
+cannot lead elsewhere. Errors of the system become errors of the tree here.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import Self
+
+from perdure.durable import crash
+from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
+from perdure.runtime import SYSTEM
+
+__all__ = ["AppendFile", "Folder", "ReadFile", "sync_file", "translated", "write_at"]
+
+_FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def translated(error: OSError, path: str) -> PerdureError:
+    """The error of the tree that says what a system error means for the store."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StorageFull(path, reason)
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return UnsafeFile(path, "a link or another kind of file stands in the way")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StorageUnavailable(
+            path, reason, hint="close sessions or raise the limit of open files"
+        )
+    return StorageUnavailable(path, reason)
+
+
+def sync_file(descriptor: int, *, data_only: bool) -> None:
+    """Fdatasync or fsync; told to the observer only after it succeeded."""
+    crash.point("sync.before")
+    if crash.syncs_disabled():
+        return
+    if data_only:
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+    if crash.observed():
+        crash.observe("sync", inode=os.fstat(descriptor).st_ino)
+    crash.point("sync.after")
+
+
+def _check_private(path: str, status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    wanted = _FILE_MODE if kind == stat.S_IFREG else _FOLDER_MODE
+    mode = stat.S_IMODE(status.st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):
+        raise UnsafeFile(path, "neither a regular file nor a folder")
+    if status.st_uid != SYSTEM.uid():
+        raise UnsafeFile(path, f"belongs to user {status.st_uid}")
+    if mode & 0o077 or mode & wanted != wanted & mode:
+        fix = f"chmod {wanted:o} {path}"
+        raise UnsafeFile(path, f"mode {mode:o} lets others in, expected {wanted:o}", hint=fix)
+    if kind == stat.S_IFREG and status.st_nlink != 1:
+        raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
+
+
+class Folder:
+    """An open private folder. Names given to its methods are single path components."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        """Wrap an open descriptor; use `open`, `make` or `child` instead."""
+        self.path = path
+        self.fd = descriptor
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        """Open an existing folder.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            UnsafeFile: not a folder, not ours, or open to others.
+            StorageUnavailable: the system refuses.
+
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise translated(error, path) from error
+        return cls._checked(path, descriptor)
+
+    @classmethod
+    def _checked(cls, path: str, descriptor: int) -> Self:
+        try:
+            _check_private(path, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    @classmethod
+    def make(cls, path: str) -> "Folder":
+        """Open the folder, creating it where missing; its parents get the user's usual mode."""
+        try:
+            return cls.open(path)
+        except FileNotFoundError:
+            pass
+        above = os.path.dirname(path)
+        try:
+            crash.point("folder.parents")
+            os.makedirs(above, exist_ok=True)
+            parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise translated(error, above) from error
+        with cls(above, parent) as folder:
+            return folder.child(os.path.basename(path), make=True)
+
+    def child(self, name: str, *, make: bool = False) -> "Folder":
+        """Open the folder `name` in this one, creating it durably if `make`.
+
+        Raises:
+            FileNotFoundError: it does not exist and `make` is false.
+
+        """
+        path = os.path.join(self.path, name)
+        flags = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
+        try:
+            try:
+                descriptor = os.open(name, flags, dir_fd=self.fd)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                self._mkdir(name)
+                descriptor = os.open(name, flags, dir_fd=self.fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise translated(error, path) from error
+        return self._checked(path, descriptor)
+
+    def _mkdir(self, name: str) -> None:
+        crash.point("folder.make")
+        try:
+            os.mkdir(name, _FOLDER_MODE, dir_fd=self.fd)
+        except FileExistsError:
+            return
+        if crash.observed():
+            made = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            crash.observe("mkdir", parent=self.inode, name=name, inode=made.st_ino)
+        self.sync()
+
+    @property
+    def inode(self) -> int:
+        """Inode number of the folder."""
+        return os.fstat(self.fd).st_ino
+
+    def names(self) -> list[str]:
+        """Names in the folder, sorted."""
+        try:
+            return sorted(os.listdir(self.fd))
+        except OSError as error:
+            raise translated(error, self.path) from error
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """Status of an entry itself (never of what it points to), or None if there is none."""
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise translated(error, os.path.join(self.path, name)) from error
+
+    def open_file(self, name: str, flags: int) -> int:
+        """Open a private regular file; a new one (O_CREAT) gets mode 0600.
+
+        Raises:
+            FileNotFoundError, FileExistsError: as the flags ask.
+            UnsafeFile: a link, another kind of file, not ours, or open to others.
+
+        """
+        path = os.path.join(self.path, name)
+        crash.point("file.open")
+        try:
+            descriptor = os.open(name, flags | _NO_FOLLOW, _FILE_MODE, dir_fd=self.fd)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError as error:
+            raise translated(error, path) from error
+        try:
+            status = os.fstat(descriptor)
+            _check_private(path, status)
+            if not stat.S_ISREG(status.st_mode):
+                raise UnsafeFile(path, "not a regular file")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if flags & os.O_EXCL and crash.observed():
+            crash.observe("create", parent=self.inode, name=name, inode=status.st_ino)
+        return descriptor
+
+    def open_or_create(self, name: str) -> int:
+        """Open a private file for reading and writing, creating it empty where missing."""
+        try:
+            return self.open_file(name, os.O_RDWR)
+        except FileNotFoundError:
+            pass
+        try:
+            return self.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return self.open_file(name, os.O_RDWR)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """At most `limit` bytes of a small file."""
+        descriptor = self.open_file(name, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, limit, 0)
+        except OSError as error:
+            raise translated(error, os.path.join(self.path, name)) from error
+        finally:
+            os.close(descriptor)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Create a new private file with `data`, synced; the folder itself is not synced.
+
+        Raises:
+            FileExistsError: the name is taken.
+
+        """
+        descriptor = self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        path = os.path.join(self.path, name)
+        try:
+            write_at(descriptor, data, 0)
+            sync_file(descriptor, data_only=False)
+        except OSError as error:
+            self.remove(name)
+            raise translated(error, path) from error
+        finally:
+            os.close(descriptor)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put `data` at `name` in one step: a reader sees the old file or the new one, whole."""
+        temporary = f".{name}.{SYSTEM.token()}"
+        self.create(temporary, data)
+        self.move(temporary, self, name)
+        self.sync()
+
+    def move(self, name: str, target: "Folder", new_name: str) -> None:
+        """Rename an entry into `target`; neither folder is synced.
+
+        Raises:
+            FileExistsError: the target is a folder that is not empty.
+
+        """
+        try:
+            crash.point("move.before")
+            os.rename(name, new_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
+            crash.observe(
+                "rename",
+                source=self.inode,
+                name=name,
+                target=target.inode,
+                new_name=new_name,
+            )
+            crash.point("move.after")
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise FileExistsError(error.errno, error.strerror, new_name) from error
+            raise translated(error, os.path.join(target.path, new_name)) from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or an empty folder, that is perdure's own; missing is fine."""
+        status = self.stat(name)
+        if status is None:
+            return
+        try:
+            crash.point("remove.before")
+            if stat.S_ISDIR(status.st_mode):
+                os.rmdir(name, dir_fd=self.fd)
+            else:
+                os.unlink(name, dir_fd=self.fd)
+            crash.observe("remove", parent=self.inode, name=name)
+        except OSError as error:
+            raise translated(error, os.path.join(self.path, name)) from error
+
+    def sync(self) -> None:
+        """Make entries of this folder durable."""
+        try:
+            crash.point("folder.sync")
+            sync_file(self.fd, data_only=False)
+        except OSError as error:
+            raise translated(error, self.path) from error
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> Self:
+        """Use the folder as a context."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of `data` at `offset`.
+
+    Raises:
+        OSError: as the system says; part of the data may have been written.
+
+    """
+    crash.point("write.before")
+    view = memoryview(crash.half("write.half", data))
+    written = 0
+    while written < len(view):
+        written += os.pwrite(descriptor, view[written:], offset + written)
+    if crash.observed():
+        crash.observe("write", inode=os.fstat(descriptor).st_ino, offset=offset, data=bytes(view))
+    crash.point("write.half" if len(view) < len(data) else "write.after")
+
+
+class ReadFile:
+    """An open private file, read at any place without moving a cursor."""
+
+    def __init__(self, folder: Folder, name: str, flags: int = os.O_RDONLY) -> None:
+        """Open it.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            UnsafeFile: a link, another kind of file, not ours, or open to others.
+
+        """
+        self.name = name
+        self.path = os.path.join(folder.path, name)
+        self.fd = folder.open_file(name, flags)
+
+    def status(self) -> os.stat_result:
+        """Status of the open file."""
+        try:
+            return os.fstat(self.fd)
+        except OSError as error:
+            raise translated(error, self.path) from error
+
+    def size(self) -> int:
+        """Its length in bytes, now."""
+        return self.status().st_size
+
+    def read(self, start: int, size: int) -> bytes:
+        """At most `size` bytes from `start`; fewer only at the end of the file."""
+        try:
+            data = os.pread(self.fd, size, start)
+            while data and len(data) < size:
+                more = os.pread(self.fd, size - len(data), start + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise translated(error, self.path) from error
+        return data
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class AppendFile(ReadFile):
+    """A file that only grows, with a known-good length to return to.
+
+    Attributes:
+        length: bytes that are durable and acknowledged; what stands behind them is not ours.
+        poisoned: a sync failed, so nobody knows what the disk holds; only reopening helps.
+
+    """
+
+    def __init__(self, folder: Folder, name: str, *, create: bool = False) -> None:
+        """Open for reading and writing; create it exclusively if asked."""
+        super().__init__(folder, name, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0))
+        self._folder = folder
+        status = self.status()
+        self.inode = status.st_ino
+        self.length = status.st_size
+        self.poisoned = False
+
+    def replaced(self) -> bool:
+        """Whether another file has taken this one's name."""
+        there = self._folder.stat(self.name)
+        return there is None or there.st_ino != self.inode
+
+    def append(self, data: bytes) -> None:
+        """Write `data` behind the known length and sync it.
+
+        Whatever interrupts it, a signal included, the file is back at its known length or has the
+        data durably: `length` tells which.
+
+        Raises:
+            StorageFull: rolled back to the known length; may be tried again.
+            StorageUnavailable: likewise, or `poisoned` after a failed sync.
+
+        """
+        self._refuse_if_poisoned()
+        grown = self.length + len(data)
+        try:
+            write_at(self.fd, data, self.length)
+            self.sync()
+            self.length = grown
+        except BaseException as error:
+            if self.length != grown and not self.poisoned:
+                self._roll_back()
+            if isinstance(error, OSError):
+                raise translated(error, self.path) from error
+            raise
+
+    def sync(self) -> None:
+        """Make what was written durable; a failure poisons the file."""
+        try:
+            sync_file(self.fd, data_only=True)
+        except OSError as error:
+            # The kernel may have dropped the pages that it could not write; a second sync that
+            # succeeds would prove nothing.
+            self.poisoned = True
+            raise translated(error, self.path) from error
+
+    def rewrite(self, start: int, end: int, chunk: int = 1 << 20) -> None:
+        """Write the bytes from `start` to `end` again, as they are, so that a sync covers them."""
+        try:
+            for offset in range(start, end, chunk):
+                write_at(self.fd, os.pread(self.fd, min(chunk, end - offset), offset), offset)
+        except OSError as error:
+            raise translated(error, self.path) from error
+
+    def cut(self, length: int) -> None:
+        """Drop what stands behind `length`; the caller has kept it aside."""
+        self._truncate(length)
+        self.sync()
+        self.length = length
+
+    def _roll_back(self) -> None:
+        # Until the remains are gone this writer does not know where the file ends. They are no harm
+        # to readers, who take them for a torn tail.
+        self.poisoned = True
+        with suppress(PerdureError):
+            self._truncate(self.length)
+            self.poisoned = False
+
+    def _truncate(self, length: int) -> None:
+        try:
+            crash.point("cut.before")
+            os.ftruncate(self.fd, length)
+            crash.observe("truncate", inode=self.inode, length=length)
+            crash.point("cut.after")
+        except OSError as error:
+            raise translated(error, self.path) from error
+
+    def _refuse_if_poisoned(self) -> None:
+        if self.poisoned:
+            raise StorageUnavailable(
+                self.path,
+                "an earlier sync failed, so what the disk holds is unknown",
+                hint="open the session again; it is read and verified anew",
+            )

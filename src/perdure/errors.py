@@ -1,0 +1,268 @@
+"""The one error tree: what went wrong, where, what to do, and whether trying again can help.
+
+Every error that leaves perdure descends from `PerdureError`. Each class carries its facts as
+attributes, a `hint` that says what to do, and `retryable`: whether the same call may succeed later
+without anybody changing anything. Errors of the operating system and of libraries are translated at
+the edge where they occur and kept as `__cause__`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "FormatUnsupported",
+    "InvalidValue",
+    "KeyConflict",
+    "PerdureError",
+    "PersistenceDisabled",
+    "SessionBusy",
+    "SessionClosed",
+    "SessionDamaged",
+    "SessionExists",
+    "SessionNotFound",
+    "StaleWriter",
+    "StorageFull",
+    "StorageUnavailable",
+    "UnsafeFile",
+]
+
+
+class PerdureError(Exception):
+    """Root of the tree. `code` is stable for programs, the message is for people."""
+
+    code: ClassVar[str] = "error"
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        """Keep the message and the hint apart, so that a caller can show either."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The message, then the hint."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+# --- configure and call -------------------------------------------------------------------------
+
+
+class InvalidValue(PerdureError):
+    """A value handed in cannot be kept as it is. `path` leads to the offending part."""
+
+    code = "invalid-value"
+
+    def __init__(self, path: str, reason: str, *, hint: str = "") -> None:
+        """Name the offender by its path, as in `data.items[3].score`."""
+        super().__init__(f"{path}: {reason}", hint=hint)
+        self.path = path
+        self.reason = reason
+
+
+class PersistenceDisabled(PerdureError):
+    """The store was opened with `none:`, so there is nothing to read or resume."""
+
+    code = "persistence-disabled"
+
+    def __init__(self, operation: str) -> None:
+        """Say which operation needs a real store."""
+        super().__init__(
+            f"{operation} needs stored sessions, and persistence is switched off (none:)",
+            hint="open a store with a path, for example perdure.open('~/.perdure')",
+        )
+        self.operation = operation
+
+
+# --- open ---------------------------------------------------------------------------------------
+
+
+class SessionNotFound(PerdureError):
+    """No session of that id is stored here."""
+
+    code = "session-not-found"
+
+    def __init__(self, session: str) -> None:
+        """Name the id that was asked for."""
+        super().__init__(
+            f"no session {session!r} in this store", hint="list the sessions with `perdure ls`"
+        )
+        self.session = session
+
+
+class SessionExists(PerdureError):
+    """The id is taken: another writer's first durable append came before."""
+
+    code = "session-exists"
+
+    def __init__(self, session: str) -> None:
+        """Name the id that is taken."""
+        super().__init__(
+            f"a session {session!r} exists already",
+            hint="choose another id, or continue it with store.writer(id)",
+        )
+        self.session = session
+
+
+class SessionBusy(PerdureError):
+    """Another writer holds the session. `pid`, `host` and `since` (Unix ms) are what it said."""
+
+    code = "session-busy"
+    retryable = True
+
+    def __init__(
+        self,
+        session: str,
+        *,
+        pid: int | None = None,
+        host: str | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Say who writes, as far as the lock tells."""
+        who = f"pid {pid} on {host} since {since}" if pid is not None else "another writer"
+        super().__init__(
+            f"session {session!r} is being written by {who}",
+            hint="reading never waits; to write, wait with wait=seconds or end the other writer",
+        )
+        self.session = session
+        self.pid = pid
+        self.host = host
+        self.since = since
+
+
+class FormatUnsupported(PerdureError):
+    """Intact, but written in a format that this version does not read."""
+
+    code = "format-unsupported"
+
+    def __init__(self, what: str, *, found: object, supported: int) -> None:
+        """Say in which direction the versions differ."""
+        newer = isinstance(found, int) and not isinstance(found, bool) and found > supported
+        hint = (
+            "it was written by a newer perdure: upgrade perdure"
+            if newer
+            else "it was not written by a version of perdure that this one can follow"
+        )
+        super().__init__(f"{what} has format {found!r}, supported is {supported}", hint=hint)
+        self.what = what
+        self.found = found
+        self.supported = supported
+
+
+class UnsafeFile(PerdureError):
+    """A file of the store is not a private regular file of ours, so it is not opened."""
+
+    code = "unsafe-file"
+
+    def __init__(self, path: str, reason: str, *, hint: str = "") -> None:
+        """Name the path and what is wrong with it."""
+        super().__init__(f"{path}: {reason}", hint=hint or "see its owner, kind and mode (0600)")
+        self.path = path
+        self.reason = reason
+
+
+# --- append -------------------------------------------------------------------------------------
+
+
+class KeyConflict(PerdureError):
+    """The same (type, key) was used before with other data or another turn. Nothing was written."""
+
+    code = "key-conflict"
+
+    def __init__(self, session: str, *, type: str, key: str, seq: int) -> None:  # noqa: A002
+        """Point to the event that holds the key."""
+        super().__init__(
+            f"key {key!r} of {type!r} belongs to event {seq} of session {session!r}, "
+            "which has other data or another turn",
+            hint="use a new key for a new fact",
+        )
+        self.session = session
+        self.type = type
+        self.key = key
+        self.seq = seq
+
+
+class StaleWriter(PerdureError):
+    """Somebody else wrote behind this writer's back. `lost` are the events it could not store."""
+
+    code = "stale-writer"
+
+    def __init__(self, session: str, reason: str, *, lost: Sequence[Any] = ()) -> None:
+        """Carry the events that were accepted and are not stored."""
+        super().__init__(
+            f"session {session!r} changed under this writer: {reason}",
+            hint="open the session again; what is in .lost was not stored",
+        )
+        self.session = session
+        self.reason = reason
+        self.lost = tuple(lost)
+
+
+class SessionClosed(PerdureError):
+    """The writer was used after it was closed, or in a process that does not own it."""
+
+    code = "session-closed"
+
+    def __init__(self, session: str, reason: str) -> None:
+        """Say why this object can no longer write."""
+        super().__init__(
+            f"session {session!r}: {reason}", hint="open it again with store.writer(id)"
+        )
+        self.session = session
+        self.reason = reason
+
+
+class StorageFull(PerdureError):
+    """The disk, a quota or a size limit is exhausted. Nothing of the commit is kept."""
+
+    code = "storage-full"
+    retryable = True
+
+    def __init__(self, path: str, reason: str) -> None:
+        """Name the file that could not grow."""
+        super().__init__(f"{path}: {reason}", hint="free some space and try again")
+        self.path = path
+        self.reason = reason
+
+
+class StorageUnavailable(PerdureError):
+    """The medium refused. `lost` are accepted events whose fate is unknown after a failed sync."""
+
+    code = "storage-unavailable"
+
+    def __init__(self, path: str, reason: str, *, hint: str = "", lost: Sequence[Any] = ()) -> None:
+        """Name the file or address and what the system said."""
+        super().__init__(f"{path}: {reason}", hint=hint or "see whether the folder can be written")
+        self.path = path
+        self.reason = reason
+        self.lost = tuple(lost)
+
+
+# --- read and recover ---------------------------------------------------------------------------
+
+
+class SessionDamaged(PerdureError):
+    """The log does not hold together. `kind`, `record` and `start`/`end` (bytes) say where."""
+
+    code = "session-damaged"
+
+    def __init__(
+        self,
+        session: str,
+        reason: str,
+        *,
+        kind: str = "record",
+        record: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """Say where the verified prefix ends and why."""
+        super().__init__(
+            f"session {session!r} is damaged: {reason}",
+            hint="everything before it can be read; `perdure verify` shows the details",
+        )
+        self.session = session
+        self.reason = reason
+        self.kind = kind
+        self.record = record
+        self.start = start
+        self.end = end

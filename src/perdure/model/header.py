@@ -1,0 +1,216 @@
+"""The session header: what is true of a session from its first byte and never changes.
+
+It stands before the events and outside their numbering. Its line ends with its own digest, and the
+chain of records starts from its `genesis`, so a header that was exchanged does not go unnoticed.
+"""
+
+import hashlib
+import posixpath
+from typing import Any
+
+import msgspec
+
+from perdure.errors import FormatUnsupported, InvalidValue
+from perdure.model import limits, values
+
+__all__ = [
+    "FORMAT",
+    "VOCABULARY",
+    "BadHeaderError",
+    "Header",
+    "Parent",
+    "Source",
+    "check_id",
+    "decode_header",
+    "encode_header",
+    "new_header",
+]
+
+FORMAT = 0
+"""Format of header and records. 0 until the first release."""
+
+VOCABULARY = "perdure/1"
+"""The vocabulary of `perdure.model.vocabulary`; sessions that name it get closers."""
+
+_DIGEST_TAIL = len(b',"digest":""}\n') + 64
+
+
+class BadHeaderError(Exception):
+    """A line that is not an intact header. Internal: readers turn it into a problem report."""
+
+
+class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a fork or a sub-agent comes from: a session and the last event it shares with it."""
+
+    session: str
+    seq: int
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where an import comes from: format, id in that format, host and path as found."""
+
+    format: str
+    id: str | None = None
+    host: str | None = None
+    path: str | None = None
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is fixed when a session is created.
+
+    Attributes:
+        format: storage format of header and records.
+        id: any non-empty string up to 1,024 characters.
+        created_at: Unix milliseconds, 0 to 2**53 - 1.
+        cwd: working directory; absolute for native sessions, as found for imports.
+        parent: the session it was forked or spawned from.
+        seed: count of leading events inherited by a fork.
+        origin: "subagent", or None.
+        depth: delegation depth, 0 at the top.
+        preset: name of the agent preset a resume rebuilds.
+        config: configuration a resume rebuilds, any JSON value.
+        source: where an import was found.
+        vocabulary: "perdure/1", or None: the caller owns all event types and no closers apply.
+        genesis: 64 hex digits that the first record links to.
+        digest: SHA-256 of the header line without this member, 64 hex digits.
+
+    """
+
+    format: int
+    id: str
+    created_at: int
+    cwd: str | None = None
+    parent: Parent | None = None
+    seed: int = 0
+    origin: str | None = None
+    depth: int = 0
+    preset: str | None = None
+    config: Any = None
+    source: Source | None = None
+    vocabulary: str | None = None
+    inherited_genesis: str | None = msgspec.field(default=None, name="genesis")
+    digest: str = ""
+
+    @property
+    def genesis(self) -> str:
+        """What record 0 links to: the parent's genesis in a fork, elsewhere the own digest."""
+        return self.inherited_genesis or self.digest
+
+    def as_dict(self) -> dict[str, Any]:
+        """A plain dict in the order of the header line; absent members are left out."""
+        return {"format": self.format, **values.decode(encode_header(self))}
+
+
+def new_header(
+    id: str,
+    *,
+    created_at: int,
+    cwd: str | None = None,
+    parent: Parent | None = None,
+    seed: int = 0,
+    origin: str | None = None,
+    depth: int = 0,
+    preset: str | None = None,
+    config: Any = None,
+    source: Source | None = None,
+    vocabulary: str | None = VOCABULARY,
+    genesis: str | None = None,
+) -> Header:
+    """Check the fields and give the header its digest.
+
+    Raises:
+        InvalidValue: a field is out of its range; nothing is reserved by the attempt.
+
+    """
+    check_id(id)
+    if created_at.__class__ is not int or not 0 <= created_at <= limits.TIME_MS_MAX:
+        raise InvalidValue(
+            "created_at",
+            f"{created_at!r} is not a creation time",
+            hint="integer Unix milliseconds from 0 to 2**53 - 1",
+        )
+    if cwd is not None and source is None and not posixpath.isabs(cwd):
+        raise InvalidValue("cwd", f"{cwd!r} is not absolute", hint="use os.path.abspath")
+    if origin not in (None, "subagent"):
+        raise InvalidValue("origin", f"{origin!r} is not 'subagent' or None")
+    for name, number in (("seed", seed), ("depth", depth)):
+        if number.__class__ is not int or number < 0:
+            raise InvalidValue(name, f"{number!r} is not a count")
+    plain = Header(
+        format=FORMAT,
+        id=id,
+        created_at=created_at,
+        cwd=cwd,
+        parent=parent,
+        seed=seed,
+        origin=origin,
+        depth=depth,
+        preset=preset,
+        config=values.snapshot(config, "config"),
+        source=source,
+        vocabulary=vocabulary,
+        inherited_genesis=genesis,
+    )
+    line = encode_header(plain)
+    if len(line) > limits.RECORD_BYTES_MAX:
+        raise InvalidValue("config", f"a header of {len(line)} bytes is longer than any record")
+    return msgspec.structs.replace(plain, digest=_digest_of(line))
+
+
+def check_id(id: object) -> None:
+    """Refuse what cannot name a session.
+
+    Raises:
+        InvalidValue: not a string of 1 to 1,024 characters.
+
+    """
+    if not isinstance(id, str) or not 1 <= len(id) <= limits.ID_CHARS_MAX:
+        raise InvalidValue(
+            "id", f"{id!r:.80} is not a string of 1 to {limits.ID_CHARS_MAX} characters"
+        )
+
+
+def encode_header(header: Header) -> bytes:
+    """The header line, newline included; its digest is the last member.
+
+    The digest is taken of the line as it would be without that member, newline included.
+    """
+    # omit_defaults would drop a format of 0 as well, were it a default; it is required, so it stays.
+    members = msgspec.to_builtins(header)
+    members.pop("digest", None)
+    body = values.encode(members)
+    if not header.digest:
+        return body + b"\n"
+    return b'%s,"digest":"%s"}\n' % (body[:-1], header.digest.encode())
+
+
+def _digest_of(line_without_digest: bytes) -> str:
+    return hashlib.sha256(line_without_digest).hexdigest()
+
+
+def decode_header(line: bytes, what: str) -> Header:
+    """Read a header line; `what` names the session in errors.
+
+    Raises:
+        BadHeaderError: it is not an intact header.
+        FormatUnsupported: it is intact, in a format that this version does not read.
+
+    """
+    try:
+        members = values.decode(line)
+    except ValueError as error:
+        raise BadHeaderError(f"not JSON: {error}") from error
+    if not isinstance(members, dict) or "format" not in members:
+        raise BadHeaderError("not a session header")
+    bare, tail = line[:-_DIGEST_TAIL] + b"}\n", line[-_DIGEST_TAIL:]
+    if tail != b',"digest":"%s"}\n' % _digest_of(bare).encode():
+        raise BadHeaderError("digest does not match")
+    if members["format"] != FORMAT or isinstance(members["format"], bool):
+        raise FormatUnsupported(what, found=members["format"], supported=FORMAT)
+    try:
+        config = members.pop("config", None)
+        header = msgspec.convert(members, Header)
+        check_id(header.id)
+    except (msgspec.MsgspecError, InvalidValue, UnicodeEncodeError) as error:
+        raise BadHeaderError(f"not a session header: {error}") from error
+    return msgspec.structs.replace(header, config=config)

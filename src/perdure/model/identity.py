@@ -1,0 +1,44 @@
+"""From a session id to a name on disk: injective, safe everywhere, distinct when case is ignored.
+
+Small letters, digits, `-`, `_` and inner dots stand for themselves; every other character becomes
+`%` and two small hex digits for each byte of its UTF-8 form, as in URLs (RFC 3986, section 2.1).
+Capital letters are escaped too, so two ids never meet on a disk that ignores case, and nothing is
+left that Unicode normalisation could change.
+"""
+
+import hashlib
+
+from perdure.model.header import check_id
+
+__all__ = ["NAME_BYTES_MAX", "escape_id"]
+
+NAME_BYTES_MAX = 200
+"""Most file systems take 255 bytes a name; the rest is left for what stands around it."""
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(10)}
+)
+
+
+def escape_id(id: str) -> str:
+    """The folder name of a session id.
+
+    Raises:
+        InvalidValue: not a string of 1 to 1,024 characters.
+
+    """
+    check_id(id)
+    raw = id.encode("utf-8", "surrogatepass")
+    last = len(raw) - 1
+    name = "".join(
+        chr(byte) if byte in _PLAIN or (byte == ord(".") and 0 < index < last) else f"%{byte:02x}"
+        for index, byte in enumerate(raw)
+    )
+    if name.split(".", 1)[0] in _RESERVED:
+        # Names that Windows keeps for devices, with or without an extension.
+        name = f"%{ord(name[0]):02x}{name[1:]}"
+    if len(name) > NAME_BYTES_MAX:
+        # "%%" cannot come from an escape, so a shortened name never meets a whole one.
+        name = f"{name[:100]}%%{hashlib.sha256(raw).hexdigest()}"
+    return name

@@ -1,0 +1,134 @@
+"""Packed runs: neighbours that differ in one string, stored as one record.
+
+Streamed text arrives in hundreds of events that are equal but for a few characters. Three or more
+such neighbours of one commit become one record: the data of the first, the path to the string that
+differs, the other strings and the differences of the times. It knows no vocabulary, and expansion
+is exact.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perdure.model.event import Draft
+from perdure.model.limits import RUN_BYTES_MAX, RUN_EVENTS_MAX, RUN_EVENTS_MIN
+
+__all__ = ["Path", "follow", "group", "replace"]
+
+Path = tuple[str | int, ...]
+"""Steps from the data to one of its strings: names of objects, indexes of arrays."""
+
+_SAME: Path = ("\0same",)
+"""Marker, compared by identity: no difference at all."""
+
+
+def group(drafts: Sequence[Draft]) -> Iterator[tuple[Sequence[Draft], Path | None]]:
+    """Split one commit into single events (path None) and runs (path to the string)."""
+    start = 0
+    while start < len(drafts):
+        end, path = _extend(drafts, start)
+        if end - start >= RUN_EVENTS_MIN and path is not None:
+            yield drafts[start:end], path
+            start = end
+        else:
+            yield drafts[start : start + 1], None
+            start += 1
+
+
+def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
+    """How far the run that begins at `start` reaches, and along which path it differs."""
+    first = drafts[start]
+    if first.key is not None or first.ignorable:
+        return start + 1, None
+    path: Path = _SAME
+    size = len(first.raw)
+    end = start + 1
+    for candidate in drafts[start + 1 : start + RUN_EVENTS_MAX]:
+        size += len(candidate.raw)
+        if size > RUN_BYTES_MAX or not _alike(first, candidate):
+            break
+        found = _difference(first.value, candidate.value)
+        if found is None or (found is not _SAME and path is not _SAME and found != path):
+            break
+        if found is not _SAME:
+            path = found
+        end += 1
+    if path is _SAME:
+        return end, _first_string(first.value)
+    return end, path
+
+
+def _alike(first: Draft, other: Draft) -> bool:
+    return (
+        first.type == other.type
+        and first.agent == other.agent
+        and first.turn == other.turn
+        and other.key is None
+        and not other.ignorable
+    )
+
+
+def _difference(a: Any, b: Any) -> Path | None:
+    """`_SAME`, the path to the only string that differs, or None if more than that differs."""
+    kind = type(a)
+    if kind is not type(b):
+        return None
+    if kind is str:
+        return _SAME if a == b else ()
+    if kind is dict:
+        if list(a) != list(b):
+            return None
+        pairs = [(name, item, b[name]) for name, item in a.items()]
+    elif kind is list:
+        if len(a) != len(b):
+            return None
+        pairs = [(index, item, b[index]) for index, item in enumerate(a)]
+    elif kind is float:
+        # -0.0 equals 0.0 but is not the same number.
+        return _SAME if a == b and math.copysign(1, a) == math.copysign(1, b) else None
+    else:
+        return _SAME if a == b else None
+    path: Path = _SAME
+    for step, left, right in pairs:
+        found = _difference(left, right)
+        if found is None:
+            return None
+        if found is not _SAME:
+            if path is not _SAME:
+                return None
+            path = (step, *found)
+    return path
+
+
+def _first_string(value: Any) -> Path | None:
+    if type(value) is str:
+        return ()
+    steps = (
+        value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+    )
+    for step, item in steps:
+        below = _first_string(item)
+        if below is not None:
+            return (step, *below)
+    return None
+
+
+def follow(value: Any, path: Path) -> Any:
+    """What `path` leads to.
+
+    Raises:
+        LookupError, TypeError: the path does not fit the value.
+
+    """
+    for step in path:
+        value = value[step]
+    return value
+
+
+def replace(value: Any, path: Path, string: str) -> Any:
+    """A copy of `value` with the string at `path` replaced; what is beside the path is shared."""
+    if not path:
+        return string
+    copy = value.copy()
+    copy[path[0]] = replace(value[path[0]], path[1:], string)
+    return copy

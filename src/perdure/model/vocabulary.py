@@ -1,0 +1,220 @@
+"""The vocabulary "perdure/1": what the event types of a native session mean.
+
+The log stores any type. This module fixes the payloads (the `data`) of the types that recovery must
+understand to close an interrupted turn. Which agent and which turn an event belongs to stands in
+its envelope (`agent`, `turn`), not in the payload. A payload may carry further members; readers of
+this vocabulary ignore what they do not know.
+"""
+
+from typing import Any
+
+import msgspec
+
+from perdure.model.event import Event
+
+__all__ = [
+    "PAYLOADS",
+    "TOOL_NOT_STARTED",
+    "TOOL_OUTCOME_UNKNOWN",
+    "AssistantDelta",
+    "AssistantMessage",
+    "Error",
+    "JobEnd",
+    "JobStart",
+    "JobUpdate",
+    "RequestHeader",
+    "SessionEnded",
+    "SessionForked",
+    "SessionRun",
+    "SessionTitled",
+    "StepEnd",
+    "StepStart",
+    "ToolCall",
+    "ToolResult",
+    "TurnEnd",
+    "TurnStart",
+    "UserMessage",
+    "payload",
+]
+
+TOOL_NOT_STARTED = "TOOL_NOT_STARTED"
+"""The model asked for the call; no `tool/call` was recorded, so its body never ran."""
+
+TOOL_OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
+"""The `tool/call` was recorded and no result: the body may have run, in part or in full."""
+
+Block = dict[str, Any]
+"""A content block: `{"type": "text" | "thinking" | "image" | "tool-call" | "tool-result" | "file",
+…}`. A tool-call block has `id`, `name` and `arguments`."""
+
+
+class _Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all payloads share."""
+
+
+class Error(_Payload, frozen=True):
+    """Why something failed: a stable code for programs, a message for people and models."""
+
+    code: str
+    message: str
+
+
+class TurnStart(_Payload, frozen=True):
+    """`turn/start`: the envelope's `turn` begins. `parent`: the turn it follows, for branches."""
+
+    parent: str | None = None
+
+
+class TurnEnd(_Payload, frozen=True):
+    """`turn/end`: completed, aborted, blocked, error, max-tokens, or interrupted (recovery only)."""
+
+    reason: str
+    error: Error | None = None
+
+
+class StepStart(_Payload, frozen=True):
+    """`step/start`: one request to the model and what follows from it. `step` counts from 1."""
+
+    step: int
+
+
+class StepEnd(_Payload, frozen=True):
+    """`step/end`: the step is over; `interrupted` only ever comes from recovery."""
+
+    step: int
+    interrupted: bool = False
+
+
+class UserMessage(_Payload, frozen=True):
+    """`user/message`: what the user, or somebody for the user, said."""
+
+    content: list[Block]
+    source: str | None = None
+
+
+class AssistantDelta(_Payload, frozen=True):
+    """`assistant/delta`: a piece of a streamed answer; the message that follows repeats it whole."""
+
+    text: str
+    kind: str = "text"
+    index: int = 0
+    call: str | None = None
+
+
+class AssistantMessage(_Payload, frozen=True):
+    """`assistant/message`: a complete answer. Each tool-call block opens an obligation."""
+
+    content: list[Block]
+    model: str | None = None
+    usage: dict[str, Any] | None = None
+    interrupted: bool = False
+
+
+class ToolCall(_Payload, frozen=True):
+    """`tool/call`: durable before the body runs. `id` is the id of the tool-call block."""
+
+    id: str
+    name: str
+    arguments: Any = None
+
+
+class ToolResult(_Payload, frozen=True):
+    """`tool/result`: answers the call `id`."""
+
+    id: str
+    content: list[Block]
+    error: Error | None = None
+
+
+class RequestHeader(_Payload, frozen=True):
+    """`request/header`: what the model was asked with (model, system, tools, settings)."""
+
+    header: Any
+    reason: str | None = None
+
+
+class JobStart(_Payload, frozen=True):
+    """`job/start`: work that may outlive its turn."""
+
+    id: str
+    kind: str | None = None
+    name: str | None = None
+    arguments: Any = None
+
+
+class JobUpdate(_Payload, frozen=True):
+    """`job/update`: progress or output of a job."""
+
+    id: str
+    output: Any = None
+
+
+class JobEnd(_Payload, frozen=True):
+    """`job/end`: completed, failed, cancelled, or interrupted (recovery only)."""
+
+    id: str
+    status: str
+    result: Any = None
+    error: Error | None = None
+
+
+class SessionRun(_Payload, frozen=True):
+    """`session/started` and `session/resumed`: a process begins to write."""
+
+    run: str
+    host: str | None = None
+    pid: int | None = None
+
+
+class SessionTitled(_Payload, frozen=True):
+    """`session/titled`: the session has a name. The last one holds."""
+
+    title: str
+
+
+class SessionForked(_Payload, frozen=True):
+    """`session/forked`: first own event of a fork; `header` is the digest of the child's header."""
+
+    header: str
+    session: str
+    seq: int
+
+
+class SessionEnded(_Payload, frozen=True):
+    """`session/ended`: the writer says that nothing more will come of this run."""
+
+    reason: str | None = None
+
+
+PAYLOADS: dict[str, type[_Payload]] = {
+    "turn/start": TurnStart,
+    "turn/end": TurnEnd,
+    "step/start": StepStart,
+    "step/end": StepEnd,
+    "user/message": UserMessage,
+    "assistant/delta": AssistantDelta,
+    "assistant/message": AssistantMessage,
+    "tool/call": ToolCall,
+    "tool/result": ToolResult,
+    "request/header": RequestHeader,
+    "job/start": JobStart,
+    "job/update": JobUpdate,
+    "job/end": JobEnd,
+    "session/started": SessionRun,
+    "session/resumed": SessionRun,
+    "session/titled": SessionTitled,
+    "session/forked": SessionForked,
+    "session/ended": SessionEnded,
+}
+"""Payload of each type that this version fixes."""
+
+
+def payload(event: Event) -> _Payload | None:
+    """The typed payload of an event, or None for types outside the vocabulary.
+
+    Raises:
+        msgspec.ValidationError: the data does not have the members of its type.
+
+    """
+    shape = PAYLOADS.get(event.type)
+    return None if shape is None else msgspec.convert(event.data, shape)

@@ -1,0 +1,179 @@
+"""What a dead writer left open, and the events that close it.
+
+A crashed turn is closed, never cut: what was recorded stays, each unanswered tool call gets an
+error result that says whether its body can have run, then the step and the turn end. The result
+depends on the recorded events alone, so every reader of the same log sees the same closers.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from perdure.model.event import Draft, Event, draft
+from perdure.model.record import Record
+from perdure.model.vocabulary import (
+    TOOL_NOT_STARTED,
+    TOOL_OUTCOME_UNKNOWN,
+    Error,
+    JobEnd,
+    StepEnd,
+    ToolResult,
+    TurnEnd,
+)
+
+__all__ = ["OpenWork"]
+
+_MEANINGFUL = frozenset(
+    {
+        "turn/start",
+        "turn/end",
+        "step/start",
+        "step/end",
+        "assistant/message",
+        "tool/call",
+        "tool/result",
+        "job/start",
+        "job/end",
+    }
+)
+
+_NOT_STARTED = (
+    "The process ended before this call was started. Nothing of it ran: ask for it again if it is "
+    "still wanted."
+)
+_UNKNOWN = (
+    "The process ended while this call was running, so its outcome is unknown. Repeat it only if "
+    "it is read-only or idempotent; otherwise find out first what it did."
+)
+_JOB = "The process that ran this job ended before the job did."
+
+
+class _Turn:
+    """An open turn: its step and the calls that wait for a result, in the order asked."""
+
+    __slots__ = ("agent", "calls", "step", "turn")
+
+    def __init__(self, agent: str | None, turn: str | None) -> None:
+        self.agent = agent
+        self.turn = turn
+        self.step: Any = None
+        self.calls: dict[str, bool] = {}
+
+
+class OpenWork:
+    """A fold over a log that knows at each moment what is open.
+
+    Feed it the records or events in order; it looks only at the few types that open or close
+    something and is tolerant of payloads that do not fit the vocabulary.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is open at the start of a log."""
+        self._turns: dict[tuple[str | None, str | None], _Turn] = {}
+        self._jobs: dict[str, tuple[str | None, str | None]] = {}
+        self._time = 0
+
+    def __bool__(self) -> bool:
+        """True while a turn or a job is open."""
+        return bool(self._turns or self._jobs)
+
+    def record(self, record: Record) -> None:
+        """Take the next record into account; runs that open nothing are not expanded."""
+        if record.type in _MEANINGFUL:
+            for event in record.events():
+                self.event(event)
+        else:
+            fields = record.fields
+            self._time = fields.time + sum(fields.dt or ())
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Take further events into account."""
+        for event in events:
+            self.event(event)
+
+    def event(self, event: Event) -> None:
+        """Take the next event into account."""
+        self._time = event.time
+        if event.type not in _MEANINGFUL:
+            return
+        data = event.data if isinstance(event.data, dict) else {}
+        if event.type == "turn/start":
+            self._turns[event.agent, event.turn] = _Turn(event.agent, event.turn)
+        elif event.type == "job/start":
+            if isinstance(data.get("id"), str):
+                self._jobs[data["id"]] = (event.agent, event.turn)
+        elif event.type == "job/end":
+            self._jobs.pop(str(data.get("id")), None)
+        elif event.type == "turn/end":
+            self._turns.pop((event.agent, event.turn), None)
+        else:
+            self._within_turn(event, data)
+
+    def _within_turn(self, event: Event, data: dict[str, Any]) -> None:
+        turn = self._turns.get((event.agent, event.turn))
+        if turn is None and event.turn is None:
+            # An event that names no turn belongs to the one its agent started last.
+            open_turns = [t for t in self._turns.values() if t.agent == event.agent]
+            turn = open_turns[-1] if open_turns else None
+        if turn is None:
+            return
+        call = data.get("id")
+        if event.type == "step/start":
+            turn.step = data.get("step")
+        elif event.type == "step/end":
+            turn.step = None
+        elif event.type == "assistant/message":
+            for asked in _calls(data.get("content")):
+                turn.calls.setdefault(asked, False)
+        elif event.type == "tool/call" and isinstance(call, str):
+            turn.calls[call] = True
+        elif event.type == "tool/result" and isinstance(call, str):
+            turn.calls.pop(call, None)
+
+    def closers(self) -> list[Draft]:
+        """The events that close what is open, with the time of the last event.
+
+        Turns come in the order of their start, calls in the order in which they were asked, jobs
+        after the turns in the order of their start.
+        """
+        return [
+            draft(
+                kind,
+                msgspec.to_builtins(payload),
+                time=self._time,
+                agent=agent,
+                turn=turn,
+            )
+            for kind, payload, agent, turn in self._closers()
+        ]
+
+    def _closers(self) -> Iterator[tuple[str, Any, str | None, str | None]]:
+        for turn in self._turns.values():
+            where = (turn.agent, turn.turn)
+            for call, started in turn.calls.items():
+                code = TOOL_OUTCOME_UNKNOWN if started else TOOL_NOT_STARTED
+                message = _UNKNOWN if started else _NOT_STARTED
+                result = ToolResult(
+                    id=call,
+                    content=[{"type": "text", "text": message}],
+                    error=Error(code=code, message=message),
+                )
+                yield "tool/result", result, *where
+            if isinstance(turn.step, int):
+                yield "step/end", StepEnd(step=turn.step, interrupted=True), *where
+            yield "turn/end", TurnEnd(reason="interrupted"), *where
+        for job, where in self._jobs.items():
+            error = Error(code="JOB_INTERRUPTED", message=_JOB)
+            yield "job/end", JobEnd(id=job, status="interrupted", error=error), *where
+
+
+def _calls(content: Any) -> Iterator[str]:
+    if isinstance(content, list):
+        for block in content:
+            if (
+                isinstance(block, dict)
+                and block.get("type") == "tool-call"
+                and isinstance(block.get("id"), str)
+            ):
+                yield block["id"]

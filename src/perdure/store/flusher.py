@@ -1,0 +1,99 @@
+"""The background thread that starts due commits of buffered events.
+
+It is started by the first buffered event, serves all sessions of a store, does nothing else, and
+ends when nothing is due for a while. It holds sessions weakly: one that was dropped is not kept.
+"""
+
+import threading
+import weakref
+from typing import Protocol
+
+from perdure.errors import PerdureError
+from perdure.runtime import Runtime
+
+__all__ = ["DELAY_SECONDS", "Flusher"]
+
+DELAY_SECONDS = 0.2
+"""A buffered event is committed at the latest this long after the first of its batch."""
+
+_IDLE_SECONDS = 5.0
+
+
+class Flushable(Protocol):
+    """What the flusher needs of a session."""
+
+    def flush(self) -> None:
+        """Commit what is pending."""
+
+
+class Flusher:
+    """Calls `flush` of each scheduled session once, 200 ms after it was scheduled."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Start no thread yet."""
+        self._runtime = runtime
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = self._runtime.pid()
+        self._wake = threading.Condition()
+        self._due: dict[weakref.ref[Flushable], float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def schedule(self, session: Flushable) -> None:
+        """Let `session` be flushed when its batch is due."""
+        if self._pid != self._runtime.pid():
+            # A forked child has neither the thread nor a usable lock.
+            self._reset()
+        with self._wake:
+            if self._stopped:
+                return
+            self._due.setdefault(weakref.ref(session), self._runtime.monotonic() + DELAY_SECONDS)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="perdure-flusher", daemon=True
+                )
+                self._thread.start()
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while (session := self._next_due()) is not None:
+            try:
+                session.flush()
+            except PerdureError:
+                # The events are still held, in order; the next append, flush or close tells.
+                continue
+            finally:
+                del session
+
+    def _next_due(self) -> Flushable | None:
+        """Wait for the next session that is due; None ends the thread."""
+        with self._wake:
+            while not self._stopped:
+                if not self._due:
+                    if not self._wake.wait(_IDLE_SECONDS) and not self._due:
+                        break
+                    continue
+                reference, deadline = min(self._due.items(), key=lambda item: item[1])
+                left = deadline - self._runtime.monotonic()
+                if left > 0:
+                    self._wake.wait(left)
+                    continue
+                del self._due[reference]
+                session = reference()
+                if session is not None:
+                    return session
+            self._thread = None
+            return None
+
+    def stop(self) -> None:
+        """End the thread after the flush that it may be in."""
+        if self._pid != self._runtime.pid():
+            return
+        with self._wake:
+            self._stopped = True
+            thread = self._thread
+            self._wake.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

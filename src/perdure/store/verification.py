@@ -1,0 +1,91 @@
+"""The verdict over one session, for people and programs that ask whether all is well."""
+
+from typing import Any, NamedTuple
+
+from perdure.backends.base import Backend
+from perdure.errors import PerdureError
+from perdure.model.record import Position
+from perdure.recovery.walk import Problem
+from perdure.store.inspection import Inspection
+
+__all__ = ["Report", "verify_session"]
+
+
+class Report(NamedTuple):
+    """What a full reading of one session found.
+
+    Attributes:
+        session: its id.
+        status: ok, running, torn, interrupted, damaged or unsupported.
+        events: number of verified events.
+        position: where the verified prefix ends; None without a readable header.
+        closers: number of events that will close what was left open.
+        problems: every place that does not hold together.
+        later: number of intact events behind the damage, unverified.
+
+    """
+
+    session: str
+    status: str
+    events: int
+    position: Position | None
+    closers: int
+    problems: list[Problem]
+    later: int
+
+    @property
+    def sound(self) -> bool:
+        """False if something was changed or lost; a torn or interrupted session is sound."""
+        return self.status not in ("damaged", "unsupported") and not any(
+            problem.kind == "noise" for problem in self.problems
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "session": self.session,
+            "status": self.status,
+            "sound": self.sound,
+            "events": self.events,
+            "hash": self.position.hash if self.position is not None else None,
+            "closers": self.closers,
+            "later": self.later,
+            "problems": [problem._asdict() for problem in self.problems],
+        }
+
+
+def verify_session(backend: Backend, session: str) -> Report:
+    """Read everything of one session.
+
+    Raises:
+        SessionNotFound: there is none.
+
+    """
+    found = Inspection(backend, session)
+    status = found.status
+    if found.header is None:
+        later = sum(1 for _ in found.later())
+        return Report(session, status, 0, None, 0, found.problems, later)
+    problems, closers = found.problems, len(found.closers)
+    if found.damaged:
+        status = "damaged"
+    elif status in ("complete", "unterminated", "ahead"):
+        status = "interrupted" if closers else "ok"
+    elif status == "torn" and closers:
+        status = "interrupted"
+    walked = found.verified
+    return Report(
+        session,
+        status,
+        walked.seq + 1 if walked is not None else 0,
+        walked,
+        closers,
+        problems,
+        found.later_count,
+    )
+
+
+def unreadable(session: str, error: PerdureError) -> Report:
+    """The report of a session that could not even be opened."""
+    problem = Problem("header", None, 0, 0, error.message)
+    return Report(session, "damaged", 0, None, 0, [problem], 0)

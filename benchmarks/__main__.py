@@ -73,7 +73,7 @@ def appends(folder: Path, encoding: str) -> Iterator[dict[str, Any]]:
             fill(session, size)
             growth = stored_growth(session, store)
             for commit in (1, EVENTS_PER_TURN):
-                yield one_append(folder, encoding, size, commit, session, growth)
+                yield one_append(folder, encoding, size, commit, session=session, growth=growth)
             session.close()
 
 
@@ -82,6 +82,7 @@ def one_append(
     encoding: str,
     size: int,
     commit: int,
+    *,
     session: perdure.Session,
     growth: Callable[[], int],
 ) -> dict[str, Any]:
@@ -158,9 +159,7 @@ def cold_reads(folder: Path, encoding: str) -> Iterator[dict[str, Any]]:
 
 def sizes(folder: Path) -> Iterator[dict[str, Any]]:
     """Bytes on disk of the bench session, before any compaction of frames."""
-    plain = sum(
-        len(encode(event)) + 1 for turn in range(200) for event in turn_events(turn)
-    )
+    plain = sum(len(encode(event)) + 1 for turn in range(200) for event in turn_events(turn))
     for encoding in ("raw", "zst"):
         with perdure.open(folder / f"size-{encoding}", encoding=encoding) as store:
             with store.create("s") as session:

@@ -5,11 +5,52 @@ from typing import Any
 
 EVENTS_PER_TURN = 89
 
-_WORDS = (
-    "the test fails because fixture returns None when session store path missing so we read file "
-    "then check error table retry append commit fsync record hash chain import module class def "
-    "value key index search result tool output line number value_error run pytest quiet"
-).split()
+_WORDS = [
+    "the",
+    "test",
+    "fails",
+    "because",
+    "fixture",
+    "returns",
+    "None",
+    "when",
+    "session",
+    "store",
+    "path",
+    "missing",
+    "so",
+    "we",
+    "read",
+    "file",
+    "then",
+    "check",
+    "error",
+    "table",
+    "retry",
+    "append",
+    "commit",
+    "fsync",
+    "record",
+    "hash",
+    "chain",
+    "import",
+    "module",
+    "class",
+    "def",
+    "value",
+    "key",
+    "index",
+    "search",
+    "result",
+    "tool",
+    "output",
+    "line",
+    "number",
+    "value_error",
+    "run",
+    "pytest",
+    "quiet",
+]
 
 
 def _words(rng: random.Random, count: int) -> str:

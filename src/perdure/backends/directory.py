@@ -130,7 +130,11 @@ class DirectoryBackend(Backend):
             lock = Lock(folder, session, wait=wait, runtime=self._runtime)
             try:
                 log = AppendFile(folder, layout.file_name)
-                return _DirectoryHold(session, folder, lock, log, layout)
+                try:
+                    return _DirectoryHold(session, folder, lock, log, layout)
+                except BaseException:
+                    log.close()
+                    raise
             except BaseException:
                 lock.release()
                 raise
@@ -345,6 +349,10 @@ class DirectoryBackend(Backend):
 def _discard(nursery: Folder, name: str, folder: Folder) -> None:
     """Remove a session that was never published; leftovers are swept later."""
     with suppress(PerdureError, FileNotFoundError):
+        there = nursery.stat(name)
+        if there is None or there.st_ino != folder.inode:
+            # A signal came in between: it has its final place by now and is nobody's leftover.
+            return
         for entry in folder.names():
             folder.remove(entry)
         nursery.remove(name)

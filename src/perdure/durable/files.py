@@ -27,7 +27,7 @@ def translated(error: OSError, path: str) -> PerdureError:
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return StorageFull(path, reason)
-    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return UnsafeFile(path, "a link or another kind of file stands in the way")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageUnavailable(
@@ -58,7 +58,7 @@ def _check_private(path: str, status: os.stat_result) -> None:
         raise UnsafeFile(path, "neither a regular file nor a folder")
     if status.st_uid != SYSTEM.uid():
         raise UnsafeFile(path, f"belongs to user {status.st_uid}")
-    if mode & 0o077 or mode & wanted != wanted & mode:
+    if mode & 0o077:
         fix = f"chmod {wanted:o} {path}"
         raise UnsafeFile(path, f"mode {mode:o} lets others in, expected {wanted:o}", hint=fix)
     if kind == stat.S_IFREG and status.st_nlink != 1:

@@ -85,7 +85,8 @@ def _held(descriptor: int) -> bool:
 
 def _read_text(descriptor: int) -> Holder:
     try:
-        text: Any = values.decode(os.pread(descriptor, _TEXT_BYTES_MAX, 0))
+        line = os.pread(descriptor, _TEXT_BYTES_MAX, 0).partition(b"\n")[0]
+        text: Any = values.decode(line)
     except (ValueError, OSError):
         return Holder()
     if not isinstance(text, dict):
@@ -159,9 +160,8 @@ class Lock:
 
     def _sign(self, descriptor: int) -> None:
         who = Holder(self._pid, self._runtime.host(), self._runtime.now_ms())
-        text = values.encode(who._asdict())
         with contextlib.suppress(OSError):
-            write_at(descriptor, text.ljust(_TEXT_BYTES_MAX // 4) + b"\n", 0)
+            write_at(descriptor, values.encode(who._asdict()) + b"\n", 0)
 
     def check(self) -> None:
         """Make sure that this process still holds the lock.
@@ -183,6 +183,9 @@ class Lock:
         _open_locks.discard(self)
         try:
             if self._pid == self._runtime.pid():
+                # Between the next holder's lock and its signature nobody shall read our name.
+                with contextlib.suppress(OSError):
+                    write_at(descriptor, b"\n", 0)
                 _give_back(descriptor)
         finally:
             os.close(descriptor)

@@ -1,11 +1,11 @@
 """The background thread that starts due commits of buffered events.
 
 It is started by the first buffered event, serves all sessions of a store, does nothing else, and
-ends when nothing is due for a while. It holds sessions weakly: one that was dropped is not kept.
+ends when nothing is due for a while. A session stays alive while it is due: what was accepted is
+committed even if everybody else has dropped it.
 """
 
 import threading
-import weakref
 from typing import Protocol
 
 from perdure.errors import PerdureError
@@ -37,7 +37,7 @@ class Flusher:
     def _reset(self) -> None:
         self._pid = self._runtime.pid()
         self._wake = threading.Condition()
-        self._due: dict[weakref.ref[Flushable], float] = {}
+        self._due: dict[Flushable, float] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -49,7 +49,7 @@ class Flusher:
         with self._wake:
             if self._stopped:
                 return
-            self._due.setdefault(weakref.ref(session), self._runtime.monotonic() + DELAY_SECONDS)
+            self._due.setdefault(session, self._runtime.monotonic() + DELAY_SECONDS)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="perdure-flusher", daemon=True
@@ -75,15 +75,13 @@ class Flusher:
                     if not self._wake.wait(_IDLE_SECONDS) and not self._due:
                         break
                     continue
-                reference, deadline = min(self._due.items(), key=lambda item: item[1])
+                session, deadline = min(self._due.items(), key=lambda item: item[1])
                 left = deadline - self._runtime.monotonic()
                 if left > 0:
                     self._wake.wait(left)
                     continue
-                del self._due[reference]
-                session = reference()
-                if session is not None:
-                    return session
+                del self._due[session]
+                return session
             self._thread = None
             return None
 

@@ -40,6 +40,8 @@ class _Pending(msgspec.Struct, eq=False):
 
     draft: Draft
     event: Event
+    shared: bool = False
+    """Another caller repeated its key and waits for it as well."""
 
 
 class Session:
@@ -76,6 +78,7 @@ class Session:
         self._committing = threading.Lock()
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
+        self._due = False
         self._next = (hold.position.seq if hold is not None else -1) + 1
         self._closed: str | None = None
 
@@ -172,12 +175,12 @@ class Session:
         )
         with self._mutex:
             self._check()
-            first = not self._pending
             event = self._accept(made)
             full = self._pending_bytes > BUFFER_BYTES_MAX
+            due, self._due = self._due, True
         if full:
             self.flush()
-        elif first:
+        elif not due:
             self._flusher.schedule(self)
         return event
 
@@ -191,6 +194,7 @@ class Session:
         """
         with self._mutex:
             self._check()
+            self._due = False
             last = self._next - 1
         self._commit_through(last)
 
@@ -204,6 +208,10 @@ class Session:
                 self._drop(self._pending[first:])
                 raise
             own = self._pending[first:]
+            if any(one.key is not None for one in drafts):
+                awaited = set(map(id, events))
+                for one in self._pending[:first]:
+                    one.shared = one.shared or id(one.event) in awaited
         if not events:
             return events
         try:
@@ -271,30 +279,33 @@ class Session:
         else:
             self._backend.commit(self._hold, self._hold.position, records)
 
-    def _settle_pending(self) -> None:
-        """Drop from the queue what is durable by now. Called with the mutex."""
+    def _settle_pending(self) -> int:
+        """Drop from the queue what is durable by now, and say how far that is. With the mutex."""
         durable = self.position.seq
         if self._pending and self._pending[0].event.seq <= durable:
             self._pending = [one for one in self._pending if one.event.seq > durable]
             self._pending_bytes = sum(len(one.draft.raw) for one in self._pending)
+        return durable
 
     def _withdraw(self, own: Sequence[_Pending]) -> None:
         """Take back events whose durable append failed: the caller was told that they are not there."""
         with self._committing, self._mutex:
             self._settle_pending()
-            self._drop([one for one in own if one in self._pending])
+            self._drop([one for one in own if one in self._pending and not one.shared])
 
     def _drop(self, dropped: Sequence[_Pending]) -> None:
         """Remove events from the queue and close the gap in the numbers. Called with the mutex."""
         if not dropped:
             return
+        # Read once: a commit under way in another thread may become durable at any moment.
+        durable = self._settle_pending()
         gone = set(map(id, dropped))
         for one in dropped:
             if one.draft.key is not None:
                 self._keys.pop((one.draft.type, one.draft.key), None)
         self._pending = [one for one in self._pending if id(one) not in gone]
         self._pending_bytes = sum(len(one.draft.raw) for one in self._pending)
-        self._next = self.position.seq + 1
+        self._next = durable + 1
         for one in self._pending:
             msgspec.structs.force_setattr(one.event, "seq", self._next)
             if one.draft.key is not None:

@@ -1,0 +1,140 @@
+"""Writes `docs/reference.md` from the code: `python docs/reference.py`. A test compares them."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+import perdure
+from perdure import errors
+from perdure.cli.exits import EXIT_CODES
+from perdure.cli.main import cli
+from perdure.model.vocabulary import PAYLOADS
+
+PAGE = Path(__file__).parent / "reference.md"
+_CLASSES = (perdure.Store, perdure.Session, perdure.Inspection, perdure.Prepared)
+_VALUES = (
+    perdure.Event,
+    perdure.Header,
+    perdure.Position,
+    perdure.Entry,
+    perdure.Problem,
+    perdure.Report,
+    perdure.Parent,
+    perdure.Source,
+)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        "# Reference",
+        "Made from the code by `docs/reference.py`; do not edit.",
+        *_python(),
+        *_events(),
+        *_errors(),
+        *_commands(),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _python() -> Iterator[str]:
+    yield "## Python"
+    yield f"### `perdure.open{_signature(perdure.open)}`"
+    yield _prose(perdure.open)
+    for kind in _CLASSES:
+        yield f"### `{kind.__name__}`"
+        yield _prose(kind)
+        for name, member in vars(kind).items():
+            if name.startswith("_"):
+                continue
+            if isinstance(member, property):
+                yield f"#### `{kind.__name__}.{name}`"
+                yield _prose(member)
+            elif callable(getattr(kind, name)):
+                yield f"#### `{kind.__name__}.{name}{_signature(getattr(kind, name))}`"
+                yield _prose(member)
+    for value in _VALUES:
+        yield f"### `{value.__name__}`"
+        yield _prose(value)
+
+
+def _signature(call: object) -> str:
+    signature = inspect.signature(call)  # type: ignore[arg-type]
+    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    bare = signature.replace(
+        parameters=[p.replace(annotation=inspect.Parameter.empty) for p in parameters],
+        return_annotation=inspect.Signature.empty,
+    )
+    return str(bare).replace("<perdure.runtime.Runtime object>", "SYSTEM")
+
+
+def _prose(thing: object) -> str:
+    """A docstring; its sections (`Attributes:`, `Raises:`) become lists."""
+    out = []
+    for line in (inspect.getdoc(thing) or "").splitlines():
+        if line.startswith("        "):
+            out[-1] += f" {line.strip()}"
+        elif line.startswith("    "):
+            name, colon, text = line.strip().partition(": ")
+            out.append(f"- `{name}`{colon}{text}" if colon else f"- {line.strip()}")
+        else:
+            out.append(f"\n{line}\n" if line in ("Raises:", "Attributes:") else line)
+    return "\n".join(out)
+
+
+def _events() -> Iterator[str]:
+    yield "## Events of the vocabulary `perdure/1`"
+    yield "Which agent and turn an event belongs to stands in its envelope."
+    rows = ["| type | data | meaning |", "|---|---|---|"]
+    for kind, payload in PAYLOADS.items():
+        members = ", ".join(
+            f"`{field.name}`" if field.required else f"`{field.name}`?"
+            for field in msgspec.structs.fields(payload)
+        )
+        meaning = " ".join((payload.__doc__ or "").split()).split(": ", 1)[1]
+        rows.append(f"| `{kind}` | {members} | {meaning.replace('|', chr(92) + '|')} |")
+    yield "\n".join(rows)
+
+
+def _errors() -> Iterator[str]:
+    yield "## Errors"
+    yield "All descend from `perdure.errors.PerdureError` and carry `message`, `hint`, `retryable`."
+    rows = ["| class | code | retryable | exit code | when |", "|---|---|---|---|---|"]
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        when = " ".join((kind.__doc__ or "").split())
+        retryable = "yes" if kind.retryable else "no"
+        rows.append(f"| `{name}` | `{kind.code}` | {retryable} | {EXIT_CODES[kind]} | {when} |")
+    yield "\n".join(rows)
+
+
+def _commands() -> Iterator[str]:
+    yield "## Commands"
+    context = click.Context(cli, info_name="perdure", terminal_width=88)
+    yield f"```text\n{cli.get_help(context)}\n```"
+    for path, command in _walk(cli, context, "perdure"):
+        yield f"### `{path}`"
+        inner = click.Context(command, parent=context, info_name=path, terminal_width=88)
+        inner.parent = None
+        yield f"```text\n{command.get_help(inner)}\n```"
+
+
+def _walk(
+    group: click.Group, context: click.Context, path: str
+) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None:
+            continue
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from _walk(command, context, f"{path} {name}")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"wrote {PAGE.name}\n")

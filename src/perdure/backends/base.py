@@ -55,6 +55,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: its name on the medium.
+        id: its id; where no header tells it, what the name on the medium says.
         header: its header, or None.
         problem: why there is no header, or None.
         revision: opaque text that changes with every append and every repair, and is never equal
@@ -63,14 +64,10 @@ class Entry(NamedTuple):
     """
 
     name: str
+    id: str
     header: Header | None
     problem: Problem | None
     revision: str
-
-    @property
-    def id(self) -> str:
-        """The session's id; of a session without a readable header, its name on the medium."""
-        return self.header.id if self.header is not None else self.name
 
 
 class Hold(ABC):

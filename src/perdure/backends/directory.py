@@ -26,7 +26,7 @@ from perdure.errors import (
 )
 from perdure.model import values
 from perdure.model.header import BadHeaderError, Header, decode_header, encode_header
-from perdure.model.identity import escape_id
+from perdure.model.identity import escape_id, unescape_name
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Piece, Problem, Walk
 from perdure.runtime import SYSTEM, Runtime
@@ -235,6 +235,9 @@ class DirectoryBackend(Backend):
         hold = _own(hold)
         hold.check()
         log = hold.log
+        with self._root.sessions() as sessions:
+            # Whoever published it may have died before its entry was durable.
+            sessions.sync()
         with exclusive(log.fd):
             if log.size() > walk.end:
                 self._set_aside(hold, walk)
@@ -260,6 +263,8 @@ class DirectoryBackend(Backend):
             "reason": walk.problem.reason if walk.problem else "not part of any record",
         }
         with hold.folder.child("aside", make=True) as aside:
+            # Whoever made it may have died before its entry was durable.
+            hold.folder.sync()
             name = f"{note['time']:015d}-{self._runtime.token(4)}"
             aside.create(f"{name}.bytes", hold.log.read(start, end - start))
             aside.create(f"{name}.json", values.encode(note) + b"\n")
@@ -311,6 +316,7 @@ class DirectoryBackend(Backend):
 
     def _entry(self, sessions: Folder, name: str) -> Entry:
         """One session of the listing; whatever is wrong with it stays its own affair."""
+        id = unescape_name(name) or name
         try:
             with sessions.child(name) as folder:
                 file = layout = None
@@ -322,14 +328,15 @@ class DirectoryBackend(Backend):
                     raise FileNotFoundError(name)
                 try:
                     found = _read_header(file, layout, None, name)
-                    return Entry(name, found.header, found.problem, self._revision(file))
+                    id = found.header.id if found.header is not None else id
+                    return Entry(name, id, found.header, found.problem, self._revision(file))
                 finally:
                     file.close()
         except FileNotFoundError:
             problem = Problem("header", None, 0, 0, "the folder holds no log")
         except PerdureError as error:
             problem = Problem("header", None, 0, 0, error.message)
-        return Entry(name, None, problem, f"dir:{self._root.store_id()}:{name}")
+        return Entry(name, id, None, problem, f"dir:{self._root.store_id()}:{name}")
 
     def _revision(self, file: ReadFile) -> str:
         s = file.status()
@@ -366,7 +373,8 @@ def _read_header(file: ReadFile, layout: _Layout, session: str | None, name: str
         if (header.id != session) if session is not None else (escape_id(header.id) != name):
             raise BadHeaderError(f"the header names session {header.id!r}")
     except BadHeaderError as error:
-        return Stored(None, Problem("header", None, 0, begin, str(error)), begin)
+        # What stands there may be a record, if the header was lost: records begin at the start.
+        return Stored(None, Problem("header", None, 0, begin, str(error)), 0)
     except FormatUnsupported as error:
         problem = Problem("unsupported", None, 0, begin, str(error))
         return Stored(None, problem, begin, error)

@@ -127,7 +127,7 @@ class ZstdLayout:
             if at >= base + len(window):
                 return
             head = window[at - base : at - base + TRAILER_BYTES]
-            if head[:12] == _TRAILER_HEAD and len(head) == TRAILER_BYTES:
+            if _parse_trailer(head, at) is not None:
                 at += TRAILER_BYTES
                 continue
             frame, window, base = _whole_frame(file, at, window, base)
@@ -142,7 +142,8 @@ class ZstdLayout:
             trailer = window[end - base : end - base + TRAILER_BYTES]
             if len(trailer) < TRAILER_BYTES:
                 trailer = file.read(end, TRAILER_BYTES)
-            if trailer[:12] == _TRAILER_HEAD and len(trailer) == TRAILER_BYTES:
+            # A damaged one is noise: its length is in doubt, and with it where the next begins.
+            if _parse_trailer(trailer, end) is not None:
                 end += TRAILER_BYTES
             yield Piece(at, end, lines, framed=True)
             at = end
@@ -166,8 +167,8 @@ class ZstdLayout:
     @staticmethod
     def finish(file: ReadFile, start: int, end: int) -> bytes:
         """What the last verified piece (from `start` to `end`) lacks to be whole."""
-        # A trailer that is there and damaged stays: what it would say can be found by reading.
-        if start >= end or file.read(end - TRAILER_BYTES, 12) == _TRAILER_HEAD:
+        behind = file.read(end - TRAILER_BYTES, TRAILER_BYTES)
+        if start >= end or _parse_trailer(behind, end - TRAILER_BYTES) is not None:
             return b""
         length = end - start
         lines = _decompress(file.read(start, length))

@@ -170,6 +170,7 @@ class MemoryBackend(Backend):
             start += len(line)
 
     def seek(self, session: str, seq: int) -> int:  # noqa: ARG002
+        self._find(session)
         return 0
 
     def tail(self, session: str) -> Tail:
@@ -180,7 +181,8 @@ class MemoryBackend(Backend):
 
     def entries(self) -> Iterator[Entry]:
         for name, session in sorted(self._sessions.items()):
-            yield Entry(name, session.header, None, f"memory:{self._id}:{name}:{session.revision}")
+            revision = f"memory:{self._id}:{name}:{session.revision}"
+            yield Entry(name, name, session.header, None, revision)
 
     def locate(self, session: str) -> str | None:
         check_id(session)

@@ -29,6 +29,7 @@ class Root:
         self._runtime = runtime
         self._wanted = encoding
         self._facts: dict[str, Any] | None = None
+        self._durable = False
 
     def open(self) -> Folder:
         """The root folder, checked.
@@ -59,7 +60,9 @@ class Root:
             return root.child("sessions")
 
     def make(self) -> Folder:
-        """The root folder, created where missing."""
+        """The root folder, created where missing; durable before anything is put into it."""
+        if self._durable:
+            return self.open()
         folder = Folder.make(self.path)
         try:
             if self._facts is None:
@@ -69,6 +72,12 @@ class Root:
                         self._facts = self._read(folder)
                     except FileNotFoundError:
                         self._facts = self._create(folder)
+            # Its description is durable before anything stands beside it: see `_create`.
+            folder.sync()
+            for name in ("sessions", "new"):
+                folder.child(name, make=True).close()
+            folder.sync()
+            self._durable = True
         except BaseException:
             folder.close()
             raise

@@ -103,19 +103,17 @@ class Folder:
     @classmethod
     def make(cls, path: str) -> "Folder":
         """Open the folder, creating it where missing; its parents get the user's usual mode."""
+        above, name = os.path.split(path)
         try:
-            return cls.open(path)
-        except FileNotFoundError:
-            pass
-        above = os.path.dirname(path)
-        try:
-            crash.point("folder.parents")
-            os.makedirs(above, exist_ok=True)
+            _make_parents(above)
             parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise translated(error, above) from error
         with cls(above, parent) as folder:
-            return folder.child(os.path.basename(path), make=True)
+            made = folder.child(name, make=True)
+            # Whoever made it may have died before it was durable.
+            folder.sync()
+            return made
 
     def child(self, name: str, *, make: bool = False) -> "Folder":
         """Open the folder `name` in this one, creating it durably if `make`.
@@ -305,6 +303,30 @@ class Folder:
     def __exit__(self, *exc: object) -> None:
         """Close it."""
         self.close()
+
+
+def _make_parents(path: str) -> None:
+    """Create the folders above a root, each durable before the next; they get the usual mode."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    _make_parents(above)
+    crash.point("folder.parents")
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if crash.observed():
+            made, holder = os.stat(path), os.fstat(parent)
+            crash.observe(
+                "mkdir",
+                parent=holder.st_ino,
+                name=os.path.basename(path),
+                inode=made.st_ino,
+            )
+        sync_file(parent, data_only=False)
+    finally:
+        os.close(parent)
 
 
 def write_at(descriptor: int, data: bytes, offset: int) -> None:

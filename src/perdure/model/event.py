@@ -71,6 +71,11 @@ class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
             self.raw == other.raw or values.canonical(self.data) == values.canonical(other.data)
         )
 
+    def __ne__(self, other: object) -> bool:
+        """The opposite of ==; a Struct brings its own, which compares identity."""
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
     def __hash__(self) -> int:
         """Hash over the envelope; the data is compared on a collision."""
         return hash(self._identity())

@@ -6,7 +6,7 @@ chain of records starts from its `genesis`, so a header that was exchanged does 
 
 import hashlib
 import posixpath
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -88,7 +88,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: Any = None
     source: Source | None = None
     vocabulary: str | None = None
-    inherited_genesis: str | None = msgspec.field(default=None, name="genesis")
+    inherited_genesis: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")] | None = (
+        msgspec.field(default=None, name="genesis")
+    )
     digest: str = ""
 
     @property
@@ -129,7 +131,7 @@ def new_header(
             f"{created_at!r} is not a creation time",
             hint="integer Unix milliseconds from 0 to 2**53 - 1",
         )
-    if cwd is not None and source is None and not posixpath.isabs(cwd):
+    if type(cwd) is str and source is None and not posixpath.isabs(cwd):
         raise InvalidValue("cwd", f"{cwd!r} is not absolute", hint="use os.path.abspath")
     if origin not in (None, "subagent"):
         raise InvalidValue("origin", f"{origin!r} is not 'subagent' or None")
@@ -151,6 +153,12 @@ def new_header(
         vocabulary=vocabulary,
         inherited_genesis=genesis,
     )
+    try:
+        msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(plain, config=None)), Header)
+    except (msgspec.MsgspecError, TypeError) as error:
+        # What would not be read back as it is must not be written: "... - at `$.preset`".
+        reason, _, place = str(error).partition(" - at `$.")
+        raise InvalidValue(place.rstrip("`") or "header", reason) from error
     line = encode_header(plain)
     if len(line) > limits.RECORD_BYTES_MAX:
         raise InvalidValue("config", f"a header of {len(line)} bytes is longer than any record")

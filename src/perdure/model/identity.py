@@ -7,10 +7,12 @@ left that Unicode normalisation could change.
 """
 
 import hashlib
+import urllib.parse
 
+from perdure.errors import InvalidValue
 from perdure.model.header import check_id
 
-__all__ = ["NAME_BYTES_MAX", "escape_id"]
+__all__ = ["NAME_BYTES_MAX", "escape_id", "unescape_name"]
 
 NAME_BYTES_MAX = 200
 """Most file systems take 255 bytes a name; the rest is left for what stands around it."""
@@ -42,3 +44,12 @@ def escape_id(id: str) -> str:
         # "%%" cannot come from an escape, so a shortened name never meets a whole one.
         name = f"{name[:100]}%%{hashlib.sha256(raw).hexdigest()}"
     return name
+
+
+def unescape_name(name: str) -> str | None:
+    """The id whose folder has that name, or None: shortened names and foreign ones tell no id."""
+    try:
+        id = urllib.parse.unquote_to_bytes(name).decode("utf-8", "surrogatepass")
+        return id if escape_id(id) == name else None
+    except (InvalidValue, UnicodeDecodeError, UnicodeEncodeError):
+        return None

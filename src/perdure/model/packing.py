@@ -121,6 +121,12 @@ def follow(value: Any, path: Path) -> Any:
 
     """
     for step in path:
+        if isinstance(step, int):
+            # Strings can be indexed too, and arrays from their end: neither is a path.
+            if type(value) is not list or step < 0:
+                raise LookupError(step)
+        elif type(value) is not dict:
+            raise LookupError(step)
         value = value[step]
     return value
 

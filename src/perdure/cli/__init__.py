@@ -1,0 +1,1 @@
+"""The command line: one module for each command, loaded when it is asked for."""

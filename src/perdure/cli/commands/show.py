@@ -1,0 +1,88 @@
+"""`perdure show`: one session, everything that can be said without its content."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import click
+
+from perdure.cli import output
+from perdure.cli.exits import Exit
+from perdure.cli.options import json_option, opened
+from perdure.store import Inspection
+
+__all__ = ["command"]
+
+
+@click.command("show")
+@click.argument("session", metavar="ID")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, session: str, as_json: bool) -> int:
+    """Show header, end, state and problems of a session.
+
+    Reads all of it and changes nothing.
+
+    JSON: {session, status, header, position: {seq, hash}, holder: {pid, host, since}, counts:
+    {type: number}, closers: [event], problems: [{kind, record, start, end, reason}], later}.
+    Closers are what a writer would add to close an interrupted turn. Exit code 3 if something is
+    damaged.
+    """
+    facts = _facts(opened(ctx).inspect(session))
+    if as_json:
+        output.document(facts)
+    else:
+        _print(facts)
+    return Exit.DAMAGE if facts["status"] == "damaged" or facts["problems"] else Exit.OK
+
+
+def _facts(found: Inspection) -> dict[str, Any]:
+    closers = found.closers
+    verified = found.verified
+    counts = Counter(
+        event.type for event in found.events if verified is not None and event.seq <= verified.seq
+    )
+    torn = found.status == "torn"
+    return {
+        "session": found.id,
+        "status": found.status if found.header is None or not found.damaged else "damaged",
+        "header": found.header.as_dict() if found.header is not None else None,
+        "position": verified._asdict() if verified is not None else None,
+        "holder": found.holder._asdict() if found.holder is not None else None,
+        "counts": dict(sorted(counts.items())),
+        "closers": [event.as_dict() for event in closers],
+        # A torn tail is the ordinary trace of a crash: the status tells of it.
+        "problems": [problem._asdict() for problem in found.problems[1 if torn else 0 :]],
+        "later": found.later_count,
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    output.line(f"session   {facts['session']}")
+    output.line(f"status    {facts['status']}")
+    for name, value in (facts["header"] or {}).items():
+        if name == "created_at":
+            output.line(f"  {name:<10} {output.timestamp(value)} UTC ({value})")
+        elif name not in ("id", "digest"):
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            output.line(f"  {name:<10} {output.cut(text, 300)}")
+    if facts["holder"] is not None:
+        output.line("written by pid {pid} on {host}".format_map(facts["holder"]))
+    if facts["position"] is not None:
+        output.line(f"events    {facts['position']['seq'] + 1}, verified")
+        output.line(f"hash      {facts['position']['hash']}")
+    for kind, count in facts["counts"].items():
+        output.line(f"{count:>8}  {kind}")
+    if facts["closers"]:
+        output.line("a writer died here; the next one will add:")
+        for event in facts["closers"]:
+            output.line(f"  {event['seq']:>6}  {event['type']}  {_outcome(event['data'])}".rstrip())
+    for problem in facts["problems"]:
+        output.line("problem   {reason} ({kind}, bytes {start} to {end})".format_map(problem))
+    if facts["later"]:
+        output.line(f"{facts['later']} intact events stand behind the damage, unverified")
+
+
+def _outcome(data: dict[str, Any]) -> str:
+    error = data.get("error") or {}
+    return str(error.get("code") or data.get("reason") or "")

@@ -1,0 +1,46 @@
+"""Exit codes: the one table from what went wrong to what a script sees."""
+
+from enum import IntEnum
+
+from perdure import errors
+
+__all__ = ["EXIT_CODES", "Exit", "exit_code"]
+
+
+class Exit(IntEnum):
+    """What the process ends with."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DAMAGE = 3
+    BUSY = 4
+    NOT_FOUND = 5
+    INTERRUPTED = 130
+    """128 + SIGINT, as a shell says it."""
+    PIPE_CLOSED = 141
+    """128 + SIGPIPE: whoever read the output stopped, as `head` does."""
+
+
+EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
+    errors.PerdureError: Exit.FAILED,
+    errors.InvalidValue: Exit.USAGE,
+    errors.PersistenceDisabled: Exit.USAGE,
+    errors.SessionNotFound: Exit.NOT_FOUND,
+    errors.SessionExists: Exit.FAILED,
+    errors.SessionBusy: Exit.BUSY,
+    errors.FormatUnsupported: Exit.FAILED,
+    errors.UnsafeFile: Exit.FAILED,
+    errors.KeyConflict: Exit.FAILED,
+    errors.StaleWriter: Exit.BUSY,
+    errors.SessionClosed: Exit.FAILED,
+    errors.StorageFull: Exit.FAILED,
+    errors.StorageUnavailable: Exit.FAILED,
+    errors.SessionDamaged: Exit.DAMAGE,
+}
+"""Every class of the error tree; a test requires that none is missing."""
+
+
+def exit_code(error: errors.PerdureError) -> Exit:
+    """Exit code of an error; a class from elsewhere counts as its nearest known ancestor."""
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)

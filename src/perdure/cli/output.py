@@ -1,0 +1,148 @@
+"""The one way to the terminal: whatever comes from data is shown, never obeyed.
+
+Ids, types, folders and texts come from files that anybody may have written. Characters that a
+terminal acts on, that turn the direction of text or that break a line are shown as escapes.
+"""
+
+import json
+import re
+import sys
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from perdure.errors import PerdureError
+from perdure.model import values
+
+__all__ = [
+    "cut",
+    "document",
+    "failure",
+    "json_line",
+    "line",
+    "record_line",
+    "safe",
+    "timestamp",
+    "warning",
+]
+
+_SUSPECT = re.compile(r"[^\x20-\x7e]")
+_OUTSIDE_ASCII = re.compile(r"[^\x00-\x7e]")
+_JOINERS = "\u200c\u200d"
+"""Format characters that change nothing but the shape of their neighbours."""
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _hostile(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category in ("Cc", "Zl", "Zp") or (category == "Cf" and character not in _JOINERS)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if not _hostile(character):
+        return character
+    code = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def safe(text: str) -> str:
+    r"""`text` on one line with nothing in it that a terminal obeys.
+
+    Control and format characters become escapes like `\x1b`, lone surrogates U+FFFD.
+    """
+    return _SUSPECT.sub(_escape, values.text(text))
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _json(value: Any, *, indent: int | None = None) -> str:
+    """JSON in ASCII; lone surrogates become U+FFFD, since most readers refuse them."""
+    text = values.text(json.dumps(value, ensure_ascii=False, indent=indent))
+    # Outside strings JSON is ASCII, so every other character may be written as an escape.
+    return _OUTSIDE_ASCII.sub(_json_escape, text)
+
+
+def line(text: str = "") -> None:
+    """Print one line of text for people."""
+    sys.stdout.write(safe(text) + "\n")
+
+
+def json_line(value: Any) -> None:
+    """Print one value as a line of JSON."""
+    sys.stdout.write(_json(value) + "\n")
+
+
+def document(value: Any) -> None:
+    """Print the JSON document of a command."""
+    sys.stdout.write(_json(value, indent=2) + "\n")
+
+
+def record_line(raw: bytes) -> None:
+    """Print a stored line: its exact bytes, except where a terminal would obey them."""
+    if sys.stdout.isatty():
+        text = raw.removesuffix(b"\n").decode("utf-8", "replace")
+        sys.stdout.write(_SUSPECT.sub(_json_escape_hostile, text) + "\n")
+    else:
+        sys.stdout.buffer.write(raw)
+
+
+def _json_escape_hostile(found: re.Match[str]) -> str:
+    return _json_escape(found) if _hostile(found[0]) else found[0]
+
+
+def warning(text: str) -> None:
+    """Tell people on the error stream what a command had to leave out."""
+    sys.stdout.flush()
+    sys.stderr.write(safe(text) + "\n")
+
+
+def failure(error: PerdureError, exit_code: int, *, as_json: bool, code: str | None = None) -> None:
+    """Print an error: for people its message and hint, for programs one object with its facts.
+
+    The object is {"error": {code, message, hint, retryable, exit, facts}}; `code` replaces the
+    error's own.
+    """
+    sys.stdout.flush()
+    if as_json:
+        known = ("message", "hint", "args")
+        facts = {name: _fact(fact) for name, fact in vars(error).items() if name not in known}
+        body = {
+            "code": code or error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "retryable": error.retryable,
+            "exit": int(exit_code),
+            "facts": facts,
+        }
+        sys.stderr.write(_json({"error": body}) + "\n")
+        return
+    sys.stderr.write(f"error: {safe(error.message)}\n")
+    if error.hint:
+        sys.stderr.write(f"hint: {safe(error.hint)}\n")
+
+
+def _fact(value: Any) -> Any:
+    plain = value is None or isinstance(value, str | int | float)
+    return value if plain else repr(value)
+
+
+def timestamp(milliseconds: int) -> str:
+    """A time for people, in UTC; the number itself where no calendar has it."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def cut(text: str, characters: int) -> str:
+    """`text`, or its beginning with an ellipsis if it is longer."""
+    return text if len(text) <= characters else text[: characters - 1] + "…"

@@ -1,0 +1,320 @@
+"""Importing a source again: what is new is added, what was exchanged is refused."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.errors import (
+    InvalidValue,
+    KeyConflict,
+    SessionBusy,
+    SessionDamaged,
+    StorageUnavailable,
+)
+from perdure.importers import SourceReport, import_sessions, session_id, source_text
+from tests.sources import FORMAT, HEADER, data, frame, import_one, kept, record
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[perdure.Store]:
+    with perdure.open(tmp_path / "store", encoding="raw") as opened:
+        yield opened
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "logs" / "session.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(HEADER + record("a", 1) + record("b", 2))
+    return path
+
+
+def append(path: Path, text: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text)
+
+
+def counts(report: SourceReport) -> tuple[int, int, int]:
+    return report.found, report.new, report.unchanged
+
+
+def states(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what a write to a file of the folder would change."""
+    found = {path.name: path.stat() for path in folder.iterdir()}
+    return {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found.items()}
+
+
+def test_grown_file_adds_its_new_lines(store: perdure.Store, source: Path) -> None:
+    """Only the lines behind those stored before are appended."""
+    assert counts(import_one(store, source)) == (3, 3, 0)
+    append(source, record("c", 3) + record("d", 4))
+    report = import_one(store, source)
+    assert counts(report) == (5, 2, 3)
+    assert b"".join(data(kept(store, report))) == source.read_bytes()
+
+
+def test_grown_compressed_file_adds_its_new_lines(store: perdure.Store, tmp_path: Path) -> None:
+    """A further frame is a further line, whatever the frames before are."""
+    path = tmp_path / "session.jsonl.zstd"
+    path.write_bytes(frame(HEADER))
+    assert counts(import_one(store, path)) == (1, 1, 0)
+    append(path, frame(record("a", 1)))
+    assert counts(import_one(store, path)) == (2, 1, 1)
+
+
+def test_unchanged_file_writes_nothing(store: perdure.Store, source: Path) -> None:
+    """A second import leaves the stored session as it is, to the byte and the lock."""
+    report = import_one(store, source)
+    log = Path(str(store.locate(str(report.session))))
+    before = states(log.parent)
+    import_one(store, source)
+    assert states(log.parent) == before
+
+
+def test_time_carries_over_imports(store: perdure.Store, source: Path) -> None:
+    """A new line without a time has the time of the line before, stored or not."""
+    import_one(store, source)
+    append(source, b'{"type":"c"}\n')
+    assert kept(store, import_one(store, source))[-1].time == 2
+
+
+def test_many_lines_go_in_by_batches(store: perdure.Store, source: Path) -> None:
+    """More lines than one commit takes are all there, in order."""
+    append(source, b"".join(record("n", number) for number in range(2000)))
+    report = import_one(store, source)
+    assert counts(report) == (2003, 2003, 0)
+    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+
+
+def test_interrupted_import_goes_on(store: perdure.Store, source: Path) -> None:
+    """What an import stored before it died is not stored again."""
+    whole = source.read_bytes()
+    source.write_bytes(HEADER)
+    import_one(store, source)
+    source.write_bytes(whole)
+    assert counts(import_one(store, source)) == (3, 2, 1)
+
+
+# --- exchanged content ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + record("a", 1) + record("X", 2),
+        HEADER + record("X", 1) + record("b", 2) + record("c", 3),
+        HEADER + record("aa", 1) + record("b", 2),
+        HEADER + record("a", 1),
+        HEADER,
+    ],
+    ids=["last", "middle", "shifted", "shortened", "header-only"],
+)
+def test_replaced_content_is_refused(store: perdure.Store, source: Path, text: bytes) -> None:
+    """A file with other content than was imported is reported, and nothing changes."""
+    first = import_one(store, source)
+    before = kept(store, first)
+    source.write_bytes(text)
+    report = import_one(store, source)
+    assert isinstance(report.error, KeyConflict)
+    assert str(source) in report.error.message
+    assert report.new == 0
+    assert kept(store, first) == before
+
+
+def test_replaced_file_stops_no_other(store: perdure.Store, source: Path) -> None:
+    """One file that was replaced leaves the others their import."""
+    import_one(store, source)
+    source.write_bytes(HEADER + record("other", 1))
+    second = source.with_name("second.jsonl")
+    second.write_bytes(HEADER)
+    report = import_sessions(store, FORMAT, [source.parent])
+    assert [found.new for found in report.sources] == [1, 0]
+    assert report.failed == (report.sources[1],)
+
+
+def test_other_session_at_the_same_path_is_kept_beside(store: perdure.Store, source: Path) -> None:
+    """A file that holds another session now becomes a session of its own."""
+    first = import_one(store, source)
+    source.write_bytes(HEADER.replace(b"s-1", b"s-2"))
+    second = import_one(store, source)
+    assert (second.error, second.new) == (None, 1)
+    assert first.session != second.session
+
+
+# --- a last line without its newline --------------------------------------------------------------
+
+
+def test_torn_line_is_kept_and_reported(store: perdure.Store, source: Path) -> None:
+    """A line that ends with the file is kept as it is, and named with its place."""
+    offset = source.stat().st_size
+    append(source, b'{"type":"c","ti')
+    report = import_one(store, source)
+    assert counts(report) == (4, 4, 0)
+    (problem,) = report.problems
+    assert (problem.path, problem.line, problem.offset) == (str(source), 4, offset)
+    assert problem.reason.startswith("torn")
+    event = kept(store, report)[-1]
+    assert (event.type, event.data) == ("deepseek-harness/record", '{"type":"c","ti')
+    assert counts(import_one(store, source)) == (4, 0, 4)
+
+
+def test_torn_line_that_was_completed_is_stored_whole(store: perdure.Store, source: Path) -> None:
+    """The completed line is one event of its own type, and the text is the source's again."""
+    append(source, b'{"type":"c","ti')
+    import_one(store, source)
+    append(source, b'me":3}\n' + record("d", 4))
+    report = import_one(store, source)
+    assert counts(report) == (5, 2, 3)
+    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert [event.type for event in kept(store, report)][-2:] == [f"{FORMAT}/c", f"{FORMAT}/d"]
+    assert counts(import_one(store, source)) == (5, 0, 5)
+
+
+def test_torn_line_that_was_withdrawn_does_not_block(store: perdure.Store, source: Path) -> None:
+    """An agent that cuts its torn line off and goes on is followed, as often as it happens."""
+    whole = source.read_bytes()
+    append(source, b'{"type":"c"')
+    import_one(store, source)
+    source.write_bytes(whole)
+    assert counts(import_one(store, source)) == (3, 0, 3)
+    append(source, b'{"type":"other')
+    assert counts(import_one(store, source)) == (4, 1, 3)
+    source.write_bytes(whole + record("last", 9))
+    report = import_one(store, source)
+    assert counts(report) == (4, 1, 3)
+    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert counts(import_one(store, source)) == (4, 0, 4)
+
+
+def test_torn_header_does_not_make_two_sessions(store: perdure.Store, source: Path) -> None:
+    """A file whose header was not complete at first stays one session."""
+    source.write_bytes(HEADER[:20])
+    first = import_one(store, source)
+    assert first.session == session_id(FORMAT, str(source))
+    source.write_bytes(HEADER + record("a", 1))
+    second = import_one(store, source)
+    assert (second.session, second.new, second.error) == (first.session, 2, None)
+
+
+def test_lost_header_is_found_by_the_path(store: perdure.Store, tmp_path: Path) -> None:
+    """A file whose first frame was damaged since is not imported as another session."""
+    path = tmp_path / "session.jsonl.zstd"
+    path.write_bytes(frame(HEADER) + frame(record("a", 1)))
+    first = import_one(store, path)
+    broken = bytearray(path.read_bytes())
+    broken[len(frame(HEADER)) - 2] ^= 1
+    path.write_bytes(broken)
+    second = import_one(store, path)
+    assert isinstance(second.error, KeyConflict)
+    assert [entry.id for entry in store.list()] == [first.session]
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def test_session_that_is_written_is_busy(store: perdure.Store, source: Path) -> None:
+    """While somebody else writes the session, its file fails and can be imported later."""
+    report = import_one(store, source)
+    append(source, record("c", 3))
+    with store.writer(str(report.session)):
+        assert isinstance(import_one(store, source).error, SessionBusy)
+    assert import_one(store, source).new == 1
+
+
+def test_damaged_session_fails_alone(store: perdure.Store, source: Path) -> None:
+    """A stored session that does not hold together is not added to."""
+    report = import_one(store, source)
+    log = Path(str(store.locate(str(report.session))))
+    log.write_bytes(log.read_bytes().replace(b"/a", b"/z"))
+    append(source, record("c", 3))
+    assert isinstance(import_one(store, source).error, SessionDamaged)
+
+
+def test_events_of_others_are_passed_over(store: perdure.Store, source: Path) -> None:
+    """An event that somebody added to an imported session is no line of the source."""
+    report = import_one(store, source)
+    with store.writer(str(report.session)) as session:
+        session.append("note", {"text": "mine"})
+    append(source, record("c", 3))
+    assert counts(import_one(store, source)) == (4, 1, 3)
+    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+
+
+# --- finding files --------------------------------------------------------------------------------
+
+
+def test_folder_gives_its_session_files(store: perdure.Store, source: Path) -> None:
+    """Files of the format are found at every depth, once each; others are skipped with reason."""
+    deep = source.parent / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "session.jsonl.zst").write_bytes(frame(HEADER))
+    (deep / "notes.txt").write_bytes(HEADER)
+    (deep / "other.jsonl").write_bytes(b'{"type":"session","version":3,"id":"p"}\n')
+    (deep / "empty.jsonl").write_bytes(b"")
+    report = import_sessions(store, FORMAT, [source.parent, source, deep])
+    found = {Path(each.path).name: (each.new, each.skipped) for each in report.sources}
+    assert found == {
+        "session.jsonl": (3, None),
+        "session.jsonl.zst": (1, None),
+        "other.jsonl": (0, "the first line opens no session of deepseek-harness"),
+        "empty.jsonl": (0, "empty"),
+    }
+    assert len(report.sources) == 4
+
+
+def test_links_are_not_followed(store: perdure.Store, source: Path, tmp_path: Path) -> None:
+    """A symbolic link is passed over in a folder and refused when named."""
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "far.jsonl").write_bytes(HEADER)
+    (source.parent / "link.jsonl").symlink_to(source)
+    (source.parent / "folder").symlink_to(away)
+    report = import_sessions(store, FORMAT, [source.parent])
+    assert [(Path(each.path).name, each.new) for each in report.sources] == [
+        ("link.jsonl", 0),
+        ("session.jsonl", 3),
+    ]
+    assert "symbolic link" in str(report.sources[0].skipped)
+    named = import_one(store, source.parent / "link.jsonl")
+    assert isinstance(named.error, StorageUnavailable)
+
+
+def test_pipe_is_not_waited_for(store: perdure.Store, source: Path) -> None:
+    """A pipe that looks like a source is passed over at once."""
+    os.mkfifo(source.parent / "pipe.jsonl")
+    report = import_sessions(store, FORMAT, [source.parent])
+    assert [each.skipped for each in report.sources] == ["not a regular file", None]
+
+
+def test_missing_file_stops_no_other(store: perdure.Store, source: Path) -> None:
+    """A path that does not exist is an error of that path alone."""
+    report = import_sessions(store, FORMAT, [source.parent / "none.jsonl", source])
+    assert isinstance(report.sources[0].error, StorageUnavailable)
+    assert report.new == 3
+
+
+def test_source_is_left_alone(store: perdure.Store, source: Path) -> None:
+    """A source that may only be read is imported and not changed."""
+    source.chmod(0o444)
+    before = source.stat()
+    assert import_one(store, source).new == 3
+    after = source.stat()
+    assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+
+
+def test_unknown_format_is_refused(store: perdure.Store, source: Path) -> None:
+    """A format that nobody knows is an invalid value, with those that are known."""
+    with pytest.raises(InvalidValue) as caught:
+        import_sessions(store, "nothing", [source])
+    assert FORMAT in caught.value.hint
+
+
+def test_report_is_plain_for_json(store: perdure.Store, source: Path) -> None:
+    """The report turns into plain values, errors with code, message and hint."""
+    report = import_sessions(store, FORMAT, [source, source.with_name("none")]).as_dict()
+    assert (report["found"], report["new"], report["left_out"]) == (3, 3, 0)
+    assert report["sources"][0]["error"] is None
+    assert set(report["sources"][1]["error"]) == {"code", "message", "hint"}

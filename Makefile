@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint soak bench requirements clean
+.PHONY: help demo test lint soak bench docs requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,6 +34,9 @@ soak: .venv/installed ## run the proofs with their full counts
 
 bench: .venv/installed ## measure against the floors
 	$(BIN)/python -m benchmarks
+
+docs: .venv/installed ## write docs/reference.md anew from the code
+	$(BIN)/python docs/reference.py
 
 requirements: ## write requirements/dev.txt anew from requirements/dev.in
 	$(PYTHON) -m venv --clear $(UV)

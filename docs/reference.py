@@ -1,6 +1,7 @@
 """Writes `docs/reference.md` from the code: `python docs/reference.py`. A test compares them."""
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,12 +70,12 @@ def _signature(call: object) -> str:
         parameters=[p.replace(annotation=inspect.Parameter.empty) for p in parameters],
         return_annotation=inspect.Signature.empty,
     )
-    return str(bare).replace("<perdure.runtime.Runtime object>", "SYSTEM")
+    return re.sub(r"<perdure\.runtime\.Runtime object at \w+>", "SYSTEM", str(bare))
 
 
 def _prose(thing: object) -> str:
     """A docstring; its sections (`Attributes:`, `Raises:`) become lists."""
-    out = []
+    out: list[str] = []
     for line in (inspect.getdoc(thing) or "").splitlines():
         if line.startswith("        "):
             out[-1] += f" {line.strip()}"
@@ -82,7 +83,7 @@ def _prose(thing: object) -> str:
             name, colon, text = line.strip().partition(": ")
             out.append(f"- `{name}`{colon}{text}" if colon else f"- {line.strip()}")
         else:
-            out.append(f"\n{line}\n" if line in ("Raises:", "Attributes:") else line)
+            out.append(f"{line}\n" if line in ("Raises:", "Attributes:") else line)
     return "\n".join(out)
 
 

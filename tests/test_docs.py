@@ -1,6 +1,7 @@
 """Docs are tests: their snippets run, and what they name exists."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ DESIGNS = sorted((ROOT / "src").rglob("DESIGN.md"))
 
 
 def snippets(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -68,3 +71,10 @@ def test_the_readme_states_guarantees_limits_and_how_to_read_the_source() -> Non
         assert heading in text
     for limit in ("unkeyed", "goes unnoticed", "16 MiB", "lies about fsync", "same user"):
         assert limit in text
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """docs/reference.md is made from the code and was made anew after the last change."""
+    made = runpy.run_path(str(ROOT / "docs" / "reference.py"))["page"]()
+
+    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == made, "run `make docs`"

@@ -6,13 +6,13 @@ from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
 from perdure.errors import SessionDamaged
 from perdure.model.event import Event
-from perdure.model.header import VOCABULARY, Header
-from perdure.model.record import Position
+from perdure.model.header import VOCABULARY, Header, encode_header
+from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Problem, Walk
 
-__all__ = ["Inspection", "damage"]
+__all__ = ["Inspection", "damage", "raw_lines"]
 
 
 class Inspection:
@@ -174,6 +174,34 @@ class Inspection:
                 return
         for record in walk.later():
             yield from record.events()
+
+
+def raw_lines(backend: Backend, session: str, seq: int) -> Iterator[bytes | Problem]:
+    """What `Store.raw` gives."""
+    stored = backend.stored(session)
+    return _raw_lines(backend, session, seq, stored)
+
+
+def _raw_lines(
+    backend: Backend, session: str, seq: int, stored: Stored
+) -> Iterator[bytes | Problem]:
+    if not stored.begin and stored.header is not None and not seq:
+        # This medium keeps the header apart from the records.
+        yield encode_header(stored.header)
+    for piece in backend.scan(session, 0 if not seq else stored.begin):
+        if piece.flaw is not None:
+            yield Problem("frame", None, piece.start, piece.end, piece.flaw)
+        for line in piece.lines:
+            if not seq or _reaches(line, seq):
+                yield line
+
+
+def _reaches(line: bytes, seq: int) -> bool:
+    """Whether a record holds `seq` or a later event; what is no record is not left out."""
+    try:
+        return decode_line(line).last >= seq
+    except BadRecordError:
+        return True
 
 
 def _nobody() -> Header:

@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.backends.base import Backend, Hold
 from perdure.errors import (
+    InvalidValue,
     KeyConflict,
     PerdureError,
     SessionClosed,
@@ -30,6 +31,8 @@ __all__ = ["BUFFER_BYTES_MAX", "Session"]
 
 BUFFER_BYTES_MAX = 8 * 1024 * 1024
 """Buffered bytes at which `buffer` commits in the calling thread: back-pressure, not a limit."""
+
+_MEMBERS = frozenset({"type", "data", "agent", "turn", "key", "time", "ignorable"})
 
 Keys = dict[tuple[str, str], int]
 """Sequence number of the event that holds a (type, key)."""
@@ -142,7 +145,7 @@ class Session:
 
         """
         now = self._runtime.now_ms()
-        return self._append_durably([draft(**{"data": None, "time": now, **e}) for e in events])
+        return self._append_durably([_draft(event, now) for event in events])
 
     def buffer(
         self,
@@ -392,3 +395,10 @@ class Session:
                 tail = tail.__context__
             if tail is not failure and tail is not error.__context__:
                 tail.__context__ = failure
+
+
+def _draft(event: Mapping[str, Any], now: int) -> Draft:
+    for name in event:
+        if name not in _MEMBERS:
+            raise InvalidValue(f"event.{name}", "an event has no such member")
+    return draft(**{"type": None, "data": None, "time": now, **event})

@@ -13,6 +13,7 @@ from perdure.backends.base import Backend, Entry, Hold, Tail
 from perdure.errors import (
     InvalidValue,
     PerdureError,
+    PersistenceDisabled,
     SessionDamaged,
     SessionExists,
     SessionNotFound,
@@ -22,10 +23,10 @@ from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, n
 from perdure.model.record import seal
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
-from perdure.recovery.walk import Walk
+from perdure.recovery.walk import Problem, Walk
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.flusher import Flusher
-from perdure.store.inspection import Inspection, damage
+from perdure.store.inspection import Inspection, damage, raw_lines
 from perdure.store.session import Keys, Session
 from perdure.store.verification import Report, unreadable, verify_session
 
@@ -291,16 +292,37 @@ class Store:
                 place = begin
         walk = self._walk(id, header, tail, place, local=place > begin)
         for record in walk.records():
-            if record.last >= seq and (types is None or record.type in types):
-                yield from record.events(seq)
-        if walk.verdict is Verdict.DAMAGED:
-            raise damage(id, self._backend.stored(id), walk)
+            if record.last >= seq:
+                if types is None or record.type in types:
+                    yield from record.events(seq)
+                seq = record.last + 1
+        if walk.verdict is not Verdict.DAMAGED:
+            return
+        if place > begin:
+            # A doubled or misplaced part is not where the page ends if the start leads past it.
+            walk = self._walk(id, header, tail, begin)
+            for record in walk.records():
+                if record.last >= seq and (types is None or record.type in types):
+                    yield from record.events(seq)
+        raise damage(id, self._backend.stored(id), walk)
 
     def _walk(
         self, id: str, header: Header, tail: Tail, place: int, *, local: bool = False
     ) -> Walk:
         pieces = self._backend.scan(id, place)
         return Walk(header, pieces, acknowledged=tail.acknowledged, begin=place, local=local)
+
+    def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
+        """The stored lines as they are, unjudged: whatever stands in place of the header, then records.
+
+        With `seq` the header and the records before that event are left out. A place that holds no
+        lines comes as a `Problem`.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+        return raw_lines(self._backend, id, seq)
 
     def verify(self, id: str) -> Report:
         """Read everything of one session and report.
@@ -311,7 +333,7 @@ class Store:
         """
         try:
             return verify_session(self._backend, id)
-        except SessionNotFound:
+        except (SessionNotFound, InvalidValue, PersistenceDisabled):
             raise
         except PerdureError as error:
             return unreadable(id, error)

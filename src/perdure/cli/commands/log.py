@@ -6,16 +6,12 @@ from typing import Any
 
 import click
 
-from perdure.backends import Backend, open_backend
-from perdure.backends.base import Stored
 from perdure.cli import output
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.errors import SessionDamaged
 from perdure.model.event import Event
-from perdure.model.header import encode_header
-from perdure.model.record import BadRecordError, decode_line
-from perdure.recovery.walk import Piece
+from perdure.store import Store
 
 __all__ = ["command"]
 
@@ -36,11 +32,11 @@ def command(
 
     JSON: one event a line, {seq, type, time, agent, turn, key, ignorable, data}; what an event
     does not have is left out. --raw prints header and records as they are stored, whether or not
-    they hold together, and counts records; with --from the header is left out. Exit code 3 if the
+    they hold together, and counts lines; with --from the header is left out. Exit code 3 if the
     log is damaged, after what can be read.
     """
     if raw:
-        return _print_stored(str(ctx.obj), session, start, limit)
+        return _print_stored(opened(ctx), session, start, limit)
     events = opened(ctx).read_from(session, start)
     for event in itertools.islice(events, limit):
         if as_json:
@@ -68,47 +64,15 @@ def _compact(data: Any) -> str:
     return output.cut(text, _DATA_CHARS)
 
 
-def _print_stored(location: str, session: str, start: int, limit: int | None) -> int:
+def _print_stored(store: Store, session: str, start: int, limit: int | None) -> int:
     """Print stored lines without judging them; a place that holds none is told beside them."""
-    backend = open_backend(location)
-    stored = backend.stored(session)
-    flaws = 0 if start else _print_header(backend, session, stored)
-    printed = 0
-    for piece in backend.scan(session, stored.begin):
-        if piece.flaw is not None:
-            flaws += _told(piece)
-        for line in piece.lines:
-            if printed == limit:
-                return Exit.DAMAGE if flaws else Exit.OK
-            if _last_seq(line, start) >= start:
-                output.record_line(line)
-                printed += 1
+    flaws = 0
+    for line in itertools.islice(store.raw(session, start), limit):
+        if isinstance(line, bytes):
+            output.record_line(line)
+        else:
+            flaws += 1
+            output.warning(f"bytes {line.start} to {line.end}: {line.reason}")
     if flaws:
         raise SessionDamaged(session, f"{flaws} places hold no lines", kind="frame")
     return Exit.OK
-
-
-def _print_header(backend: Backend, session: str, stored: Stored) -> int:
-    """Print whatever stands in place of the header; returns the number of flaws."""
-    if stored.begin:
-        piece = next(iter(backend.scan(session, 0)))
-        if piece.flaw is not None:
-            return _told(piece)
-        output.record_line(piece.lines[0])
-    elif stored.header is not None:
-        # This medium keeps the header apart from the records.
-        output.record_line(encode_header(stored.header))
-    return 0
-
-
-def _told(piece: Piece) -> int:
-    output.warning(f"bytes {piece.start} to {piece.end}: {piece.flaw}")
-    return 1
-
-
-def _last_seq(line: bytes, unknown: int) -> int:
-    """The last event of a record; a line that is none counts as `unknown`."""
-    try:
-        return decode_line(line).last
-    except BadRecordError:
-        return unknown

@@ -119,8 +119,9 @@ def _commands() -> Iterator[str]:
     yield f"```text\n{cli.get_help(context)}\n```"
     for path, command in _walk(cli, context, "perdure"):
         yield f"### `{path}`"
-        inner = click.Context(command, parent=context, info_name=path, terminal_width=88)
-        inner.parent = None
+        inner = click.Context(
+            command, info_name=path, terminal_width=88, help_option_names=["-h", "--help"]
+        )
         yield f"```text\n{command.get_help(inner)}\n```"
 
 

@@ -115,7 +115,9 @@ def _errors() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "## Commands"
-    context = click.Context(cli, info_name="perdure", terminal_width=88)
+    context = click.Context(
+        cli, info_name="perdure", terminal_width=88, help_option_names=["-h", "--help"]
+    )
     yield f"```text\n{cli.get_help(context)}\n```"
     for path, command in _walk(cli, context, "perdure"):
         yield f"### `{path}`"

@@ -2,10 +2,16 @@
 
 import os
 import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+from perdure.backends.directory import DirectoryBackend
+from perdure.durable import crash
+from tests.agreement import disagreements
 from tests.support import SOAK
 
 SEED_KEY = pytest.StashKey[int]()
@@ -33,6 +39,10 @@ def _how_to_repeat(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the seed before Hypothesis reads its own option, and give it the same one."""
+    config.addinivalue_line(
+        "markers",
+        "reads_for_itself(reason): stores of the test are not read a second time after it",
+    )
     config.stash[SEED_KEY] = _choose_seed()
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.stash[SEED_KEY])
@@ -67,3 +77,26 @@ def seed(pytestconfig: pytest.Config) -> int:
 def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
     """Return randomness that depends on the seed and the test alone, not on the tests before."""
     return random.Random(f"{seed}:{request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def second_reader(request: pytest.FixtureRequest, seed: int) -> Iterator[None]:
+    """After a test, read every directory store that it opened in two ways, which have to agree."""
+    marker = request.node.get_closest_marker("reads_for_itself")
+    if marker is not None:
+        assert marker.kwargs["reason"]
+        yield
+        return
+    roots: dict[Path, None] = {}
+    construct = DirectoryBackend.__init__
+
+    def observed(backend: DirectoryBackend, path: str, **options: Any) -> None:
+        construct(backend, path, **options)
+        roots[Path(os.path.abspath(os.path.expanduser(path)))] = None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DirectoryBackend, "__init__", observed)
+        yield
+    crash.arm()
+    draws = random.Random(f"{seed}:{request.node.nodeid}")
+    assert [said for root in roots if root.exists() for said in disagreements(root, draws)] == []

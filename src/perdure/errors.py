@@ -39,9 +39,19 @@ class PerdureError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and crosses to other processes with all its facts."""
+        return (_rebuild, (type(self), self.message, self.__dict__.copy()))
+
     def __str__(self) -> str:
         """The message, then the hint."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def _rebuild(kind: type[PerdureError], message: str, facts: dict[str, Any]) -> PerdureError:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(facts)
+    return error
 
 
 # --- configure and call -------------------------------------------------------------------------
@@ -136,11 +146,11 @@ class FormatUnsupported(PerdureError):
 
     def __init__(self, what: str, *, found: object, supported: int) -> None:
         """Say in which direction the versions differ."""
-        newer = isinstance(found, int) and not isinstance(found, bool) and found > supported
+        older = isinstance(found, int) and found < supported
         hint = (
-            "it was written by a newer perdure: upgrade perdure"
-            if newer
-            else "it was not written by a version of perdure that this one can follow"
+            "it was written by an older perdure, and there is no way to read that format any more"
+            if older
+            else "it was written by a newer perdure: upgrade perdure"
         )
         super().__init__(f"{what} has format {found!r}, supported is {supported}", hint=hint)
         self.what = what

@@ -4,7 +4,6 @@ See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -49,6 +48,7 @@ class _DirectoryHold(Hold):
         self.log = log
         self.layout = layout
         self.slots = TailSlots(folder)
+        lock.companions += (self.log, self.slots, self.folder)
         self._base = Position(-1, "")
         self._planned = (-1, self._base)
 
@@ -94,8 +94,6 @@ class DirectoryBackend(Backend):
             raise InvalidValue("encoding", f"{encoding!r} is not 'zst' or 'raw'")
         self._root = Root(os.path.abspath(os.path.expanduser(path)), runtime, encoding)
         self._runtime = runtime
-        self._swept = False
-        self._mutex = threading.Lock()
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -179,6 +177,7 @@ class DirectoryBackend(Backend):
             hold.slots.sync()
             folder.sync()
             nursery.move(building, sessions, name)
+            folder.path = os.path.join(sessions.path, name)
         except BaseException as error:
             _discard(nursery, building, folder)
             if hold is not None:
@@ -196,11 +195,7 @@ class DirectoryBackend(Backend):
         return hold
 
     def _sweep(self, nursery: Folder) -> None:
-        """Remove what writers that died left half built, once for each backend."""
-        with self._mutex:
-            if self._swept:
-                return
-            self._swept = True
+        """Remove what writers that died left half built."""
         horizon = self._runtime.now_ms() - 60_000
         for name in nursery.names():
             status = nursery.stat(name)
@@ -219,7 +214,7 @@ class DirectoryBackend(Backend):
         hold.check()
         log = hold.log
         data = hold.layout.commit(records)
-        with exclusive(log.fd):
+        with exclusive(log.fd, hold.session, self._runtime):
             status = log.status()
             if expected != hold.position:
                 raise StaleWriter(hold.session, f"this writer stands at {hold.position.seq}")
@@ -238,7 +233,11 @@ class DirectoryBackend(Backend):
         with self._root.sessions() as sessions:
             # Whoever published it may have died before its entry was durable.
             sessions.sync()
-        with exclusive(log.fd):
+        with exclusive(log.fd, hold.session, self._runtime):
+            slot = TailSlots.read(hold.folder)
+            if slot is not None and slot.position != walk.acknowledged:
+                # Only where the lock did not keep the other writer out; its commit is no torn tail.
+                raise StaleWriter(hold.session, "another writer wrote while it was verified")
             if log.size() > walk.end:
                 self._set_aside(hold, walk)
                 log.cut(walk.end)
@@ -266,7 +265,7 @@ class DirectoryBackend(Backend):
             # Whoever made it may have died before its entry was durable.
             hold.folder.sync()
             name = f"{note['time']:015d}-{self._runtime.token(4)}"
-            aside.create(f"{name}.bytes", hold.log.read(start, end - start))
+            aside.create(f"{name}.bytes", hold.log.chunks(start, end))
             aside.create(f"{name}.json", values.encode(note) + b"\n")
             aside.sync()
 

@@ -37,6 +37,9 @@ _FRAME_PLAIN_LIMIT = RECORD_BYTES_MAX + _PLAIN_MAX
 _FRAME_BYTES_LIMIT = _FRAME_PLAIN_LIMIT + _FRAME_PLAIN_LIMIT // 128 + 1024
 _CHUNK = 256 * 1024
 _NEAR = 16 * 1024
+_SEARCHED = 1024 * 1024
+_CANDIDATES_MAX = 16
+"""How far, and at how many places, a frame without a trailer is looked for behind damage."""
 
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
@@ -221,6 +224,25 @@ def _decompress(frame: bytes) -> list[bytes] | None:
 
 def _resync(file: ReadFile, start: int) -> int:
     """Where reading can go on behind damage that begins at `start`."""
+    end = _next_sure(file, start)
+    # A frame before that place lost its trailer as well; the search for it is bounded.
+    region = file.read(start + 1, min(end - start - 1, _SEARCHED))
+    at = region.find(_FRAME_MAGIC)
+    for _ in range(_CANDIDATES_MAX):
+        if at < 0:
+            break
+        try:
+            length = zstd.get_frame_size(memoryview(region)[at:])
+        except zstd.ZstdError:
+            length = 0
+        if length and _decompress(region[at : at + length]) is not None:
+            return start + 1 + at
+        at = region.find(_FRAME_MAGIC, at + 1)
+    return end
+
+
+def _next_sure(file: ReadFile, start: int) -> int:
+    """The nearest place behind `start` at which a trailer says that a frame begins or ends."""
     found = _find_trailer(file, start, file.size())
     while found is not None:
         if found.start > start:

@@ -18,7 +18,7 @@ from perdure.errors import (
     StaleWriter,
     StorageUnavailable,
 )
-from perdure.model.header import Header, check_id
+from perdure.model.header import Header, check_id, decode_header, encode_header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Piece, Walk
 from perdure.runtime import SYSTEM, Runtime
@@ -55,6 +55,9 @@ class _MemoryHold(Hold):
             raise SessionClosed(name, "this writer was closed")
         if self._pid != self._runtime.pid():
             raise SessionClosed(name, "this writer belongs to the parent process")
+
+    def __del__(self) -> None:
+        self.release()
 
     @property
     def position(self) -> Position:
@@ -115,9 +118,9 @@ class MemoryBackend(Backend):
             if header.id in self._sessions:
                 raise SessionExists(header.id)
             created = _Session(header)
-            self._sessions[header.id] = created
             hold = self._grant(created)
-        self._store(hold, records)
+            self._sessions[header.id] = created
+            self._store(hold, records)
         return hold
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
@@ -160,7 +163,9 @@ class MemoryBackend(Backend):
             hold.moved = walk.position
 
     def stored(self, session: str) -> Stored:
-        return Stored(self._find(session).header, None, 0)
+        # A new object each time, as from any medium: what a caller does to it changes nothing.
+        line = encode_header(self._find(session).header)
+        return Stored(decode_header(line, session), None, 0)
 
     def scan(self, session: str, begin: int) -> Iterator[Piece]:
         start = 0
@@ -182,7 +187,7 @@ class MemoryBackend(Backend):
     def entries(self) -> Iterator[Entry]:
         for name, session in sorted(self._sessions.items()):
             revision = f"memory:{self._id}:{name}:{session.revision}"
-            yield Entry(name, name, session.header, None, revision)
+            yield Entry(name, name, self.stored(name).header, None, revision)
 
     def locate(self, session: str) -> str | None:
         check_id(session)

@@ -5,6 +5,7 @@ distinct) and the encoding of new sessions.
 """
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from perdure.durable.files import Folder
@@ -31,8 +32,8 @@ class Root:
         self._facts: dict[str, Any] | None = None
         self._durable = False
 
-    def open(self) -> Folder:
-        """The root folder, checked.
+    def open(self, *, fresh: bool = False) -> Folder:
+        """The root folder, checked; with `fresh` its description is read again.
 
         Raises:
             FileNotFoundError: no store was created there yet.
@@ -42,7 +43,7 @@ class Root:
         """
         folder = Folder.open(self.path)
         try:
-            if self._facts is None:
+            if fresh or self._facts is None:
                 self._facts = self._read(folder)
         except BaseException:
             folder.close()
@@ -61,19 +62,19 @@ class Root:
 
     def make(self) -> Folder:
         """The root folder, created where missing; durable before anything is put into it."""
-        if self._durable:
-            return self.open()
+        with suppress(FileNotFoundError):
+            if self._durable:
+                # Read again: who removed the root under a running process shall not find a store
+                # without its description.
+                return self.open(fresh=True)
         folder = Folder.make(self.path)
         try:
-            if self._facts is None:
-                # Two first writers must not give the store two ids.
-                with exclusive(folder.fd):
-                    try:
-                        self._facts = self._read(folder)
-                    except FileNotFoundError:
-                        self._facts = self._create(folder)
-            # Its description is durable before anything stands beside it: see `_create`.
-            folder.sync()
+            # Two first writers must not give the store two ids.
+            with exclusive(folder.fd, self.path, self._runtime):
+                try:
+                    self._facts = self._read(folder)
+                except FileNotFoundError:
+                    self._facts = self._create(folder)
             for name in ("sessions", "new"):
                 folder.child(name, make=True).close()
             folder.sync()
@@ -114,13 +115,17 @@ class Root:
         if facts.get("format") != LAYOUT_FORMAT or isinstance(facts.get("format"), bool):
             raise FormatUnsupported(path, found=facts.get("format"), supported=LAYOUT_FORMAT)
         if facts.get("encoding") not in ("zst", "raw"):
-            raise FormatUnsupported(path, found=facts.get("encoding"), supported=LAYOUT_FORMAT)
+            what = f"encoding {facts.get('encoding')!r}"
+            raise FormatUnsupported(path, found=what, supported=LAYOUT_FORMAT)
         return facts
 
     def encoding(self) -> str:
         """The encoding of new sessions: as asked, else as the store says."""
         if self._wanted is not None:
             return self._wanted
+        if self._facts is None:
+            with suppress(FileNotFoundError):
+                self.open().close()
         return str(self._facts["encoding"]) if self._facts is not None else "zst"
 
     def store_id(self) -> str:

@@ -7,6 +7,7 @@ cannot lead elsewhere. Errors of the system become errors of the tree here.
 import errno
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Self
 
@@ -219,8 +220,8 @@ class Folder:
         finally:
             os.close(descriptor)
 
-    def create(self, name: str, data: bytes) -> None:
-        """Create a new private file with `data`, synced; the folder itself is not synced.
+    def create(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """Create a new private file with `data` (in parts), synced; the folder is not synced.
 
         Raises:
             FileExistsError: the name is taken.
@@ -229,7 +230,10 @@ class Folder:
         descriptor = self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         path = os.path.join(self.path, name)
         try:
-            write_at(descriptor, data, 0)
+            offset = 0
+            for part in (data,) if isinstance(data, bytes) else data:
+                write_at(descriptor, part, offset)
+                offset += len(part)
             sync_file(descriptor, data_only=False)
         except OSError as error:
             self.remove(name)
@@ -296,6 +300,10 @@ class Folder:
             os.close(self.fd)
             self.fd = -1
 
+    def __del__(self) -> None:
+        """Nothing stays open that nobody can reach."""
+        self.close()
+
     def __enter__(self) -> Self:
         """Use the folder as a context."""
         return self
@@ -357,9 +365,15 @@ class ReadFile:
             UnsafeFile: a link, another kind of file, not ours, or open to others.
 
         """
+        self.fd = -1
         self.name = name
-        self.path = os.path.join(folder.path, name)
+        self._folder = folder
         self.fd = folder.open_file(name, flags)
+
+    @property
+    def path(self) -> str:
+        """Where it is, for people."""
+        return os.path.join(self._folder.path, self.name)
 
     def status(self) -> os.stat_result:
         """Status of the open file."""
@@ -385,11 +399,20 @@ class ReadFile:
             raise translated(error, self.path) from error
         return data
 
+    def chunks(self, start: int, end: int, chunk: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes from `start` to `end`, a MiB at a time."""
+        for offset in range(start, end, chunk):
+            yield self.read(offset, min(chunk, end - offset))
+
     def close(self) -> None:
         """Close the descriptor."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        """Nothing stays open that nobody can reach."""
+        self.close()
 
 
 class AppendFile(ReadFile):
@@ -404,7 +427,6 @@ class AppendFile(ReadFile):
     def __init__(self, folder: Folder, name: str, *, create: bool = False) -> None:
         """Open for reading and writing; create it exclusively if asked."""
         super().__init__(folder, name, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0))
-        self._folder = folder
         status = self.status()
         self.inode = status.st_ino
         self.length = status.st_size

@@ -13,7 +13,7 @@ import os
 import struct
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from perdure.durable.files import Folder, translated, write_at
 from perdure.errors import SessionBusy, SessionClosed
@@ -32,6 +32,14 @@ _GET: int | None = getattr(fcntl, "F_OFD_GETLK", None)
 _TAKEN = frozenset({errno.EAGAIN, errno.EACCES})
 _RETRY_SECONDS = 0.002
 _RETRIES = 5
+_EXCLUSIVE_SECONDS = 5.0
+
+
+class Closable(Protocol):
+    """Something open that belongs to a lock."""
+
+    def close(self) -> None:
+        """Close it; harmless when repeated."""
 
 
 class Holder(NamedTuple):
@@ -130,6 +138,7 @@ class Lock:
         self._runtime = runtime
         self._pid = runtime.pid()
         self._fd = -1
+        self.companions: list[Closable] = []
         deadline = runtime.monotonic() + wait
         tries = 0
         while not self._try(folder):
@@ -196,6 +205,9 @@ class Lock:
             self.release()
 
     def _forget_in_child(self) -> None:
+        """A forked child keeps no copy: neither of the lock nor of the files it protects."""
+        for each in self.companions:
+            each.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -214,13 +226,30 @@ SYSTEM.at_fork(_close_copies)
 
 
 @contextlib.contextmanager
-def exclusive(descriptor: int) -> Iterator[None]:
-    """Hold the log itself for the moment of one commit, so that compare-and-set is one step.
+def exclusive(descriptor: int, session: str, runtime: Runtime = SYSTEM) -> Iterator[None]:
+    """Hold the file itself for the moment of one commit, so that compare-and-set is one step.
 
     It matters only where the session lock failed to keep a second writer out.
+
+    Raises:
+        SessionBusy: somebody has held the file for seconds, which no writer does.
+
     """
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    deadline: float | None = None
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise translated(error, session) from error
+        now = runtime.monotonic()
+        deadline = now + _EXCLUSIVE_SECONDS if deadline is None else deadline
+        if now >= deadline:
+            raise SessionBusy(session)
+        runtime.sleep(_RETRY_SECONDS)
     try:
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

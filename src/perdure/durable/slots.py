@@ -70,7 +70,8 @@ class TailSlots:
 
     def __init__(self, folder: Folder) -> None:
         """Open it for writing, creating it where missing."""
-        self._path = os.path.join(folder.path, _NAME)
+        self._folder = folder
+        self._fd = -1
         self._generation = 0
         known = self.read(folder)
         if known is not None:
@@ -102,7 +103,11 @@ class TailSlots:
         try:
             sync_file(self._fd, data_only=True)
         except OSError as error:
-            raise translated(error, self._path) from error
+            raise translated(error, os.path.join(self._folder.path, _NAME)) from error
+
+    def __del__(self) -> None:
+        """Nothing stays open that nobody can reach."""
+        self.close()
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -9,9 +9,10 @@ import msgspec
 from perdure.errors import InvalidValue
 from perdure.model import limits, values
 
-__all__ = ["Draft", "Event", "draft"]
+__all__ = ["TYPE_PATTERN", "Draft", "Event", "draft"]
 
-_TYPE = re.compile(r"[a-z][a-z0-9._/-]{0,127}\Z")
+TYPE_PATTERN = r"^[a-z][a-z0-9._/-]{0,127}\Z"
+_TYPE = re.compile(TYPE_PATTERN)
 
 
 class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -62,6 +63,11 @@ class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
             out["ignorable"] = True
         out["data"] = self.data
         return out
+
+    def __repr__(self) -> str:
+        """The fields that are set, as they were appended."""
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"Event({facts})"
 
     def __eq__(self, other: object) -> bool:
         """Equal when every field and the JSON value of the data are equal."""
@@ -133,7 +139,7 @@ def draft(
         InvalidValue: a field or part of the data cannot be kept without loss, or is too large.
 
     """
-    if not (isinstance(type, str) and _TYPE.match(type)):
+    if type.__class__ is not str or not _TYPE.match(type):
         raise InvalidValue(
             "type",
             f"{type!r} is not an event type",
@@ -155,11 +161,12 @@ def draft(
         raise InvalidValue(
             "data",
             f"{len(raw)} bytes of JSON, a record holds at most {limits.RECORD_BYTES_MAX}",
-            hint="keep large content beside the log with put_blob and refer to it by its digest",
+            hint="keep large content beside the log and refer to it by its digest",
         )
     return Draft(type, time, agent, turn, key, ignorable, value, raw)
 
 
 def _check_name(field: str, value: object, chars_max: int) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= chars_max:
+    # A subclass of str would not come back as what it was.
+    if type(value) is not str or not 1 <= len(value) <= chars_max:
         raise InvalidValue(field, f"{value!r:.80} is not a string of 1 to {chars_max} characters")

@@ -55,7 +55,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     path: str | None = None
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """What is fixed when a session is created.
 
     Attributes:
@@ -159,10 +159,16 @@ def new_header(
         # What would not be read back as it is must not be written: "... - at `$.preset`".
         reason, _, place = str(error).partition(" - at `$.")
         raise InvalidValue(place.rstrip("`") or "header", reason) from error
-    line = encode_header(plain)
+    line = _encode(plain)
     if len(line) > limits.RECORD_BYTES_MAX:
         raise InvalidValue("config", f"a header of {len(line)} bytes is longer than any record")
-    return msgspec.structs.replace(plain, digest=_digest_of(line))
+    return _remember(msgspec.structs.replace(plain, digest=_digest_of(line)))
+
+
+def _remember(header: Header, line: bytes | None = None) -> Header:
+    """Keep the line: `config` is a value that its holder can change, what is stored is not."""
+    header.__dict__["line"] = line or _encode(header)
+    return header
 
 
 def check_id(id: object) -> None:
@@ -179,10 +185,13 @@ def check_id(id: object) -> None:
 
 
 def encode_header(header: Header) -> bytes:
-    """The header line, newline included; its digest is the last member.
+    """The header line, newline included, as it was when the header was made or read."""
+    line: bytes | None = header.__dict__.get("line")
+    return line or _encode(header)
 
-    The digest is taken of the line as it would be without that member, newline included.
-    """
+
+def _encode(header: Header) -> bytes:
+    """The line; the digest, its last member, is taken of the line without that member."""
     # omit_defaults would drop a format of 0 as well, were it a default; it is required, so it stays.
     members = msgspec.to_builtins(header)
     members.pop("digest", None)
@@ -221,4 +230,4 @@ def decode_header(line: bytes, what: str) -> Header:
         check_id(header.id)
     except (msgspec.MsgspecError, InvalidValue, UnicodeEncodeError) as error:
         raise BadHeaderError(f"not a session header: {error}") from error
-    return msgspec.structs.replace(header, config=config)
+    return _remember(msgspec.structs.replace(header, config=config), line)

@@ -40,6 +40,10 @@ def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
     first = drafts[start]
     if first.key is not None or first.ignorable:
         return start + 1, None
+    spare = _first_string(first.value)
+    if spare is None:
+        # A run is told apart by a string; looking for the end of this one would be for nothing.
+        return start + 1, None
     path: Path = _SAME
     size = len(first.raw)
     end = start + 1
@@ -53,9 +57,7 @@ def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
         if found is not _SAME:
             path = found
         end += 1
-    if path is _SAME:
-        return end, _first_string(first.value)
-    return end, path
+    return end, spare if path is _SAME else path
 
 
 def _alike(first: Draft, other: Draft) -> bool:

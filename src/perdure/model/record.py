@@ -17,12 +17,13 @@ import msgspec
 
 from perdure.errors import InvalidValue
 from perdure.model import limits, packing, values
-from perdure.model.event import Draft, Event
+from perdure.model.event import TYPE_PATTERN, Draft, Event
 
 __all__ = ["BadRecordError", "Position", "Record", "decode_line", "digest", "seal"]
 
 _CRC_TAIL = len(b',"crc":"00000000"}\n')
 _HEX64 = "^[0-9a-f]{64}$"
+_Time = Annotated[int, msgspec.Meta(ge=-limits.TIME_MS_MAX, le=limits.TIME_MS_MAX)]
 
 
 class Position(NamedTuple):
@@ -39,18 +40,22 @@ class BadRecordError(Exception):
     """A line that is not an intact record. Internal: readers turn it into a problem report."""
 
 
+def _length(chars_max: int) -> msgspec.Meta:
+    return msgspec.Meta(min_length=1, max_length=chars_max)
+
+
 class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The members of a record line, in their order on disk."""
 
     seq: Annotated[int, msgspec.Meta(ge=0)]
     prev: Annotated[str, msgspec.Meta(pattern=_HEX64)]
-    type: str
-    time: int
+    type: Annotated[str, msgspec.Meta(pattern=TYPE_PATTERN)]
+    time: _Time
     crc: str
     data: msgspec.Raw
-    agent: str | None = None
-    turn: str | None = None
-    key: str | None = None
+    agent: Annotated[str, _length(limits.AGENT_CHARS_MAX)] | None = None
+    turn: Annotated[str, _length(limits.TURN_CHARS_MAX)] | None = None
+    key: Annotated[str, _length(limits.KEY_CHARS_MAX)] | None = None
     ignorable: bool = False
     path: tuple[str | int, ...] | None = None
     dt: list[int] | None = None
@@ -141,7 +146,7 @@ def seal(position: Position, drafts: Sequence[Draft], *, pack: bool = True) -> l
             raise InvalidValue(
                 "data",
                 f"a record of {len(line)} bytes, at most {limits.RECORD_BYTES_MAX} are kept",
-                hint="keep large content beside the log with put_blob and refer to it",
+                hint="keep large content beside the log and refer to it by its digest",
             )
         record = Record(
             seq, seq + len(members) - 1, prev, digest(line), line, _fields(seq, prev, members, path)
@@ -250,6 +255,9 @@ def _check_run(fields: _Line) -> int:
         limits.RUN_EVENTS_MIN <= events <= limits.RUN_EVENTS_MAX
     ):
         raise BadRecordError("packed run of a wrong length")
+    times = itertools.accumulate(fields.dt, initial=fields.time)
+    if not all(-limits.TIME_MS_MAX <= time <= limits.TIME_MS_MAX for time in times):
+        raise BadRecordError("packed run with a time out of range")
     try:
         target = packing.follow(values.decode(fields.data), fields.path)
     except (ValueError, LookupError, TypeError):

@@ -71,6 +71,7 @@ class OpenWork:
     def __init__(self) -> None:
         """Nothing is open at the start of a log."""
         self._turns: dict[tuple[str | None, str | None], _Turn] = {}
+        self._by_agent: dict[str | None, dict[str | None, _Turn]] = {}
         self._jobs: dict[str, tuple[str | None, str | None]] = {}
         self._time = 0
 
@@ -99,23 +100,32 @@ class OpenWork:
             return
         data = event.data if isinstance(event.data, dict) else {}
         if event.type == "turn/start":
-            self._turns[event.agent, event.turn] = _Turn(event.agent, event.turn)
+            self._start(_Turn(event.agent, event.turn))
         elif event.type == "job/start":
             if isinstance(data.get("id"), str):
                 self._jobs[data["id"]] = (event.agent, event.turn)
         elif event.type == "job/end":
-            self._jobs.pop(str(data.get("id")), None)
+            if isinstance(data.get("id"), str):
+                self._jobs.pop(data["id"], None)
         elif event.type == "turn/end":
             self._turns.pop((event.agent, event.turn), None)
+            self._by_agent.get(event.agent, {}).pop(event.turn, None)
         else:
             self._within_turn(event, data)
+
+    def _start(self, turn: _Turn) -> None:
+        """Open a turn; one that starts again is the newest of its agent."""
+        mine = self._by_agent.setdefault(turn.agent, {})
+        mine.pop(turn.turn, None)
+        mine[turn.turn] = turn
+        self._turns.pop((turn.agent, turn.turn), None)
+        self._turns[turn.agent, turn.turn] = turn
 
     def _within_turn(self, event: Event, data: dict[str, Any]) -> None:
         turn = self._turns.get((event.agent, event.turn))
         if turn is None and event.turn is None:
             # An event that names no turn belongs to the one its agent started last.
-            open_turns = [t for t in self._turns.values() if t.agent == event.agent]
-            turn = open_turns[-1] if open_turns else None
+            turn = next(reversed(self._by_agent.get(event.agent, {}).values()), None)
         if turn is None:
             return
         call = data.get("id")

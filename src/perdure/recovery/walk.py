@@ -8,7 +8,7 @@ verified cannot be taken back.
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.model.header import Header
@@ -105,7 +105,9 @@ class Walk:
         With `local` they start somewhere in the log, and the first record is taken as it comes.
         """
         self._header = header
-        self._lines: Iterator[_Line] = _split(pieces)
+        self._pieces = _split(pieces)
+        self._lines: Iterator[_Line] = self._pieces
+        self._behind: Iterator[Record] | None = None
         self._acknowledged = acknowledged
         self.position = Position(-1, header.genesis)
         self._start = None if local else self.position
@@ -220,6 +222,8 @@ class Walk:
         record, line = held
         reason = f"event {record.first} is not the one that the next record links to"
         self.problem = Problem("link", record.first, line.start, line.end, reason)
+        # Which of the two was replaced is a guess: what is not verified is still there to be seen.
+        self._doubted.insert(0, line)
         return None
 
     def _prove(self, record: Record, line: _Line) -> Record:
@@ -248,7 +252,10 @@ class Walk:
         torn = self.problem is not None and kept and self._piece_opened
         if torn and known is None:
             # Nobody knows what was acknowledged: intact records behind the flaw say that it is one.
-            torn = next(self.later(), None) is None
+            first = next(self.later(), None)
+            torn = first is None
+            if first is not None:
+                self._behind = itertools.chain((first,), self._behind or ())
         self.facts = TailFacts(
             format_known=True,
             header_intact=self.problem is None or self.problem.kind != "header",
@@ -260,6 +267,11 @@ class Walk:
         )
 
     @property
+    def acknowledged(self) -> Position | None:
+        """The acknowledged position that the log was held against, where one is known."""
+        return self._acknowledged
+
+    @property
     def verdict(self) -> Verdict:
         """What the end of this log amounts to; valid after the pass."""
         return decide(self.facts)
@@ -269,6 +281,15 @@ class Walk:
 
         Further damaged places are added to `further` on the way, at most 100 of them.
         """
+        if self._behind is None:
+            self._behind = self._find_later()
+        return self._behind
+
+    def close(self) -> None:
+        """Let go of the log; nothing more can be read."""
+        self._pieces.close()
+
+    def _find_later(self) -> Iterator[Record]:
         doubted, self._doubted = self._doubted, []
         for line in itertools.chain(doubted, self._lines):
             if line.raw is None:
@@ -288,7 +309,7 @@ class Walk:
             self.further.append(problem)
 
 
-def _split(pieces: Iterator[Piece]) -> Iterator[_Line]:
+def _split(pieces: Iterator[Piece]) -> Generator[_Line, None, None]:
     for piece in pieces:
         if piece.flaw is not None:
             yield _Line(None, piece.start, piece.end, piece.flaw, opens_piece=True)

@@ -70,6 +70,8 @@ class Inspection:
             self.header is not None
             and self.header.vocabulary == VOCABULARY
             and self.holder is None
+            # A writer that came meanwhile may be at work in the turn that looks abandoned.
+            and self._backend.holder(self.id) is None
             and walk.verdict is not Verdict.DAMAGED
         )
         drafts = work.closers() if closing else []
@@ -87,6 +89,7 @@ class Inspection:
             self._closers = self._close(walk, work)
             if walk.verdict is Verdict.DAMAGED:
                 self._later = sum(record.last - record.first + 1 for record in walk.later())
+            walk.close()
             self._whole = walk
         return self._whole
 

@@ -3,21 +3,23 @@
 A durable append commits in the calling thread. Callers that arrive while a commit is under way
 share the next one: whoever gets the commit lock takes all that is pending, the others find their
 events stored when they get it. Nothing here is shared between sessions.
+
+Two locks, always taken in this order: `_committing` for a whole commit, `_mutex` for the queue.
 """
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
-
-import msgspec
 
 from perdure.backends.base import Backend, Hold
 from perdure.errors import (
     InvalidValue,
-    KeyConflict,
     PerdureError,
     SessionClosed,
     SessionExists,
+    SessionNotFound,
     StaleWriter,
     StorageUnavailable,
 )
@@ -26,25 +28,14 @@ from perdure.model.header import Header
 from perdure.model.record import Position, seal
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
+from perdure.store.queue import Accepted, Keys, Queue
 
-__all__ = ["BUFFER_BYTES_MAX", "Session"]
+__all__ = ["BUFFER_BYTES_MAX", "Session", "chain_behind"]
 
 BUFFER_BYTES_MAX = 8 * 1024 * 1024
-"""Buffered bytes at which `buffer` commits in the calling thread: back-pressure, not a limit."""
+"""Buffered bytes at which `buffer` first commits in the calling thread: back-pressure."""
 
 _MEMBERS = frozenset({"type", "data", "agent", "turn", "key", "time", "ignorable"})
-
-Keys = dict[tuple[str, str], int]
-"""Sequence number of the event that holds a (type, key)."""
-
-
-class _Pending(msgspec.Struct, eq=False):
-    """An accepted event that is not durable yet."""
-
-    draft: Draft
-    event: Event
-    shared: bool = False
-    """Another caller repeated its key and waits for it as well."""
 
 
 class Session:
@@ -64,26 +55,21 @@ class Session:
         flusher: Flusher,
         runtime: Runtime,
         pack: bool = True,
-        on_close: Callable[["Session"], None] = lambda _: None,
     ) -> None:
         """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes."""
         self.header = header
         self._backend = backend
         self._hold = hold
-        self._keys = keys
-        self._read_event = read_event
         self._flusher = flusher
         self._runtime = runtime
         self._pack = pack
-        self._on_close = on_close
         self._pid = runtime.pid()
-        self._mutex = threading.Lock()
         self._committing = threading.Lock()
-        self._pending: list[_Pending] = []
-        self._pending_bytes = 0
+        self._mutex = threading.Lock()
+        self._queue = Queue(header.id, self.position.seq, keys, read_event, backend.persistent)
         self._due = False
-        self._next = (hold.position.seq if hold is not None else -1) + 1
         self._closed: str | None = None
+        self._released = False
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -98,6 +84,11 @@ class Session:
         hold = self._hold
         return hold.position if hold is not None else Position(-1, self.header.genesis)
 
+    @property
+    def closed(self) -> bool:
+        """Whether this object can no longer write."""
+        return self._closed is not None
+
     # --- writing ---------------------------------------------------------------------------------
 
     def append(
@@ -111,7 +102,7 @@ class Session:
         time: int | None = None,
         ignorable: bool = False,
     ) -> Event:
-        """Append one event; it is durable when this returns.
+        """Append one event; it is durable when this returns, and not in the log if this raises.
 
         The same (type, key) with an equal JSON value and turn returns the event stored before.
 
@@ -119,7 +110,9 @@ class Session:
             InvalidValue: a field or the data cannot be kept; nothing was accepted.
             KeyConflict: the key belongs to another fact; nothing was written.
             StorageFull, StorageUnavailable: not stored; what was buffered before is still held.
+                With `lost`, the writer is dead and whether they were stored is unknown.
             StaleWriter: somebody else wrote; `lost` names what was not stored.
+            SessionExists: the first commit of a new session came too late.
             SessionClosed: closed, or used in a forked child.
 
         """
@@ -134,18 +127,21 @@ class Session:
         )
         return self._append_durably([made])[0]
 
-    def append_many(self, events: Iterable[Mapping[str, Any]]) -> list[Event]:
+    def append_many(
+        self, events: Iterable[Mapping[str, Any]], *, at: int | None = None
+    ) -> list[Event]:
         """Append several events in one commit; all are durable when this returns.
 
         Each is a mapping with `type` and optionally `data`, `agent`, `turn`, `key`, `time` and
-        `ignorable`. After a crash any prefix may be there: what must stand together is one event.
+        `ignorable`. With `at`, they are refused unless the first gets that sequence number. After a
+        crash any prefix may be there: what must stand together is one event.
 
         Raises:
             As `append`; after InvalidValue or KeyConflict none of them was accepted.
 
         """
         now = self._runtime.now_ms()
-        return self._append_durably([_draft(event, now) for event in events])
+        return self._append_durably([_draft(event, now) for event in events], at)
 
     def buffer(
         self,
@@ -161,10 +157,11 @@ class Session:
         """Accept one event without waiting: a commit is attempted within 200 ms.
 
         It is durable after the next `append` or `flush` that returns. A commit that fails in the
-        background keeps its events in order and surfaces at the next append, flush or close.
+        background keeps its events in order and surfaces at the next append, flush or close. Above
+        8 MiB of buffered data this first commits in the calling thread.
 
         Raises:
-            As `append`.
+            As `append`; the event was not accepted then.
 
         """
         made = draft(
@@ -176,154 +173,139 @@ class Session:
             key=key,
             ignorable=ignorable,
         )
+        self._check()
+        if self._queue.bytes > BUFFER_BYTES_MAX:
+            self.flush()
         with self._mutex:
             self._check()
-            event = self._accept(made)
-            full = self._pending_bytes > BUFFER_BYTES_MAX
+            accepted: list[Accepted] = []
+            self._queue.accept([made], accepted, keep=True)
             due, self._due = self._due, True
-        if full:
-            self.flush()
-        elif not due:
+        if not due:
             self._flusher.schedule(self)
-        return event
+        return accepted[0].event
 
     def flush(self) -> None:
         """Wait until everything accepted so far is durable.
 
         Raises:
-            StorageFull, StorageUnavailable: not yet; the events are still held, in order.
-            StaleWriter: never; `lost` names what was not stored.
+            StorageFull, StorageUnavailable: not yet stored; the events are still held, in order.
+            StaleWriter, StorageUnavailable with `lost`: the writer is dead, `lost` names them.
+            SessionClosed: closed, or used in a forked child.
 
         """
+        self._check()
         with self._mutex:
             self._check()
             self._due = False
-            last = self._next - 1
-        self._commit_through(last)
+            waiting = self._queue.waiting()
+        with self._committing:
+            self._commit_for(waiting)
 
-    def _append_durably(self, drafts: Sequence[Draft]) -> list[Event]:
-        with self._mutex:
-            self._check()
-            first = len(self._pending)
-            try:
-                events = [self._accept(one) for one in drafts]
-            except BaseException:
-                self._drop(self._pending[first:])
-                raise
-            own = self._pending[first:]
-            if any(one.key is not None for one in drafts):
-                awaited = set(map(id, events))
-                for one in self._pending[:first]:
-                    one.shared = one.shared or id(one.event) in awaited
-        if not events:
-            return events
+    def _append_durably(self, drafts: Sequence[Draft], at: int | None = None) -> list[Event]:
+        self._check()
+        self._queue.look_up(drafts)
+        own: list[Accepted] = []
+        settled = False
         try:
-            self._commit_through(max(event.seq for event in events))
+            with self._mutex:
+                self._check()
+                self._check_next(at)
+                self._queue.accept(drafts, own, keep=False)
+            with self._committing:
+                try:
+                    self._commit_for(own)
+                except BaseException as error:
+                    # Before anybody else can commit them: the caller is told they are not there.
+                    settled = True
+                    if self._give_up(own) or not isinstance(error, Exception):
+                        raise
         except BaseException:
-            self._withdraw(own)
+            if not settled:
+                with self._committing:
+                    self._give_up(own)
             raise
-        return events
+        return [one.event for one in own]
 
-    def _accept(self, made: Draft) -> Event:
-        """Number a draft, or find the event that its key already names. Called with the mutex."""
-        if made.key is not None:
-            name = (made.type, made.key)
-            if name in self._keys:
-                return self._repeated(made, self._keys[name])
-        event = made.at(self._next)
-        self._next += 1
-        self._pending.append(_Pending(made, event))
-        self._pending_bytes += len(made.raw)
-        if made.key is not None:
-            self._keys[made.type, made.key] = event.seq
-        return event
+    def _check_next(self, at: int | None) -> None:
+        if at is not None and at != self._queue.next_seq:
+            raise InvalidValue(
+                "seq",
+                f"{at!r} does not continue the log, {self._queue.next_seq} would",
+                hint="leave seq out, or read the log again",
+            )
 
-    def _repeated(self, made: Draft, seq: int) -> Event:
-        waiting = [one.event for one in self._pending if one.event.seq == seq]
-        event = waiting[0] if waiting else self._read_event(self.id, seq)
-        if not made.same_fact(event):
-            raise KeyConflict(self.id, type=made.type, key=str(made.key), seq=seq)
-        return event
+    def _give_up(self, own: Sequence[Accepted]) -> bool:
+        """Withdraw what is not durable; False if all of it turned out to be."""
+        with self._mutex:
+            self._queue.settle(self.position.seq)
+            self._queue.withdraw(own)
+            return not all(one.durable for one in own)
 
     # --- committing ------------------------------------------------------------------------------
 
-    def _commit_through(self, seq: int) -> None:
-        with self._committing:
-            with self._mutex:
-                self._settle_pending()
-                if not self._pending or self._pending[0].event.seq > seq:
-                    return
-                self._check()
-                batch = list(self._pending)
-            try:
-                self._commit(batch)
-            except StaleWriter as error:
-                raise self._die(StaleWriter(self.id, error.reason, lost=self._lost())) from error
-            except PerdureError as error:
-                hold = self._hold
-                if hold is None or not hold.dead:
-                    raise
-                failure = StorageUnavailable(
-                    getattr(error, "path", self.id),
-                    getattr(error, "reason", str(error)),
-                    hint="open the session again; whether .lost was stored shows then",
-                    lost=self._lost(),
-                )
-                raise self._die(failure) from error
-            finally:
-                with self._mutex:
-                    self._settle_pending()
+    def _commit_for(self, own: Sequence[Accepted]) -> None:
+        """Commit all that is pending, unless others have stored `own` meanwhile.
 
-    def _commit(self, batch: Sequence[_Pending]) -> None:
-        drafts = [one.draft for one in batch]
-        records = seal(self.position, drafts, pack=self._pack)
-        if self._hold is None:
-            self._hold = self._backend.publish(self.header, records)
-        else:
-            self._backend.commit(self._hold, self._hold.position, records)
-
-    def _settle_pending(self) -> int:
-        """Drop from the queue what is durable by now, and say how far that is. With the mutex."""
-        durable = self.position.seq
-        if self._pending and self._pending[0].event.seq <= durable:
-            self._pending = [one for one in self._pending if one.event.seq > durable]
-            self._pending_bytes = sum(len(one.draft.raw) for one in self._pending)
-        return durable
-
-    def _withdraw(self, own: Sequence[_Pending]) -> None:
-        """Take back events whose durable append failed: the caller was told that they are not there."""
-        with self._committing, self._mutex:
-            self._settle_pending()
-            self._drop([one for one in own if one in self._pending and not one.shared])
-
-    def _drop(self, dropped: Sequence[_Pending]) -> None:
-        """Remove events from the queue and close the gap in the numbers. Called with the mutex."""
-        if not dropped:
-            return
-        # Read once: a commit under way in another thread may become durable at any moment.
-        durable = self._settle_pending()
-        gone = set(map(id, dropped))
-        for one in dropped:
-            if one.draft.key is not None:
-                self._keys.pop((one.draft.type, one.draft.key), None)
-        self._pending = [one for one in self._pending if id(one) not in gone]
-        self._pending_bytes = sum(len(one.draft.raw) for one in self._pending)
-        self._next = durable + 1
-        for one in self._pending:
-            msgspec.structs.force_setattr(one.event, "seq", self._next)
-            if one.draft.key is not None:
-                self._keys[one.draft.type, one.draft.key] = self._next
-            self._next += 1
-
-    def _lost(self) -> list[Event]:
+        Called with `_committing`.
+        """
         with self._mutex:
-            return [one.event for one in self._pending]
+            self._queue.settle(self.position.seq)
+            for one in own:
+                if one.failure is not None:
+                    # Each caller gets its own object: tracebacks are added to what is raised.
+                    raise copy.copy(one.failure)
+            if all(one.settled for one in own):
+                return
+            batch = self._queue.waiting()
+        self._commit(batch)
+
+    def _commit(self, batch: Sequence[Accepted]) -> None:
+        try:
+            records = seal(self.position, [one.draft for one in batch], pack=self._pack)
+            if self._hold is None:
+                self._hold = self._backend.publish(self.header, records)
+            else:
+                self._backend.commit(self._hold, self._hold.position, records)
+        except SessionExists:
+            raise
+        except StaleWriter as error:
+            raise self._die(
+                StaleWriter(self.id, error.reason, lost=self._queue.events())
+            ) from error
+        except BaseException as error:
+            if not self._outcome_unknown():
+                raise
+            failure = self._die(
+                StorageUnavailable(
+                    getattr(error, "path", self.id),
+                    getattr(error, "reason", str(error)) or type(error).__name__,
+                    hint="open the session again; whether .lost was stored shows then",
+                    lost=self._queue.events(),
+                )
+            )
+            if isinstance(error, Exception):
+                raise failure from error
+            raise
+        finally:
+            with self._mutex:
+                self._queue.settle(self.position.seq)
+
+    def _outcome_unknown(self) -> bool:
+        """Whether a commit that raised may be on the medium all the same."""
+        if self._hold is not None:
+            return self._hold.dead
+        # A first commit: the session may have appeared before something went wrong.
+        with suppress(SessionNotFound, PerdureError):
+            found = self._backend.stored(self.id).header
+            return found is not None and found.digest == self.header.digest
+        return False
 
     def _die(self, error: PerdureError) -> PerdureError:
-        """No further write can succeed: forget the queue and say so from now on."""
+        """No further write can succeed: whoever waits is told, and so is everybody from now on."""
         with self._mutex:
             self._closed = f"it stopped after: {error.message}"
-            self._pending.clear()
+            self._queue.fail(error)
         self._release()
         return error
 
@@ -339,43 +321,51 @@ class Session:
         hold = self._hold
         if hold is not None:
             hold.release()
-        self._on_close(self)
+        self._released = True
 
     def close(self) -> None:
         """Store what is buffered and give the session back; harmless when repeated.
 
         Raises:
-            StorageFull, StorageUnavailable, StaleWriter: something buffered could not be stored;
-                the session is closed all the same and `lost` (or the queue until then) is gone.
+            StorageFull, StorageUnavailable, StaleWriter, SessionExists: something buffered could
+                not be stored and stands in `lost`; the session is closed all the same.
 
         """
         if self._pid != self._runtime.pid():
             # The parent's buffer and lock are not ours; only the copied descriptors are closed.
-            if self._closed is None and self._hold is not None:
-                self._hold.release()
             self._closed = "this writer belongs to the parent process"
-            return
-        if self._closed is not None:
-            return
-        try:
-            self.flush()
-        except PerdureError as error:
-            lost = self._lost()
-            if lost and not isinstance(error, StaleWriter | SessionExists):
-                raise StorageUnavailable(
-                    getattr(error, "path", self.id),
-                    f"closed with {len(lost)} buffered events that could not be stored: {error}",
-                    hint="the events stand in .lost",
-                    lost=lost,
-                ) from error
-            raise
-        finally:
-            with self._mutex:
-                live = self._closed is None
-                self._closed = self._closed or "this writer was closed"
-                self._pending.clear()
-            if live:
+            if not self._released:
                 self._release()
+            return
+        if self._released:
+            return
+        with self._mutex:
+            # Nobody is let in from here on; who is in already is waited for below.
+            self._closed = self._closed or "this writer was closed"
+        with self._committing:
+            try:
+                with self._mutex:
+                    waiting = self._queue.waiting()
+                self._commit_for(waiting)
+            except PerdureError as error:
+                raise self._unsaved(error) from error
+            finally:
+                self._release()
+
+    def _unsaved(self, error: PerdureError) -> PerdureError:
+        """What to raise when closing could not store everything; `lost` names what."""
+        lost = self._queue.events()
+        if not lost:
+            return copy.copy(error)
+        failure = StorageUnavailable(
+            getattr(error, "path", self.id),
+            f"closed with {len(lost)} events that could not be stored: {error.message}",
+            hint="they stand in .lost",
+            lost=lost,
+        )
+        with self._mutex:
+            self._queue.fail(failure)
+        return failure
 
     def __enter__(self) -> Self:
         """The session itself."""
@@ -389,15 +379,25 @@ class Session:
         try:
             self.close()
         except PerdureError as failure:
-            error.add_note(f"and while closing session {self.id!r}: {failure}")
-            tail = error
-            while tail.__context__ is not None and tail.__context__ is not failure:
-                tail = tail.__context__
-            if tail is not failure and tail is not error.__context__:
-                tail.__context__ = failure
+            chain_behind(error, failure, f"while closing session {self.id!r}")
+
+
+def chain_behind(error: BaseException, failure: BaseException, when: str) -> None:
+    """Put `failure` behind all that led to `error`; Python linked them the other way round."""
+    error.add_note(f"and {when}: {failure}")
+    first = failure
+    while first.__context__ is not None and first.__context__ is not error:
+        first = first.__context__
+    first.__context__ = None
+    last = error
+    while last.__context__ is not None:
+        last = last.__context__
+    last.__context__ = failure
 
 
 def _draft(event: Mapping[str, Any], now: int) -> Draft:
+    if not isinstance(event, Mapping):
+        raise InvalidValue("event", f"{event!r:.80} is not a mapping", hint='{"type": …, …}')
     for name in event:
         if name not in _MEMBERS:
             raise InvalidValue(f"event.{name}", "an event has no such member")

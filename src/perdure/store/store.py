@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from perdure.errors import (
     InvalidValue,
     PerdureError,
     PersistenceDisabled,
+    SessionClosed,
     SessionDamaged,
     SessionExists,
     SessionNotFound,
@@ -27,7 +28,8 @@ from perdure.recovery.walk import Problem, Walk
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.flusher import Flusher
 from perdure.store.inspection import Inspection, damage, raw_lines
-from perdure.store.session import Keys, Session
+from perdure.store.queue import Keys
+from perdure.store.session import Session, chain_behind
 from perdure.store.verification import Report, unreadable, verify_session
 
 __all__ = ["Prepared", "Store", "open_store"]
@@ -36,11 +38,11 @@ __all__ = ["Prepared", "Store", "open_store"]
 # Named here because `Store.list` hides the builtin inside the class.
 Entries = list[Entry]
 Events = list[Event]
-Batch = list[dict[str, Any]]
+Batch = Sequence[Mapping[str, Any]]
 
 
 class Prepared:
-    """A session reserved for its next writer: closed, verified, and not yet published to anybody.
+    """A session reserved for its next writer: locked, verified, its open turn closed.
 
     Take the writer with `session()`; leaving the context without it gives the reservation back.
     """
@@ -81,8 +83,10 @@ class Store:
         self._pack = pack
         self._flusher = Flusher(runtime)
         self._mutex = threading.Lock()
-        self._open: dict[str, Session] = {}
-        self._pid = runtime.pid()
+        # Weakly: a writer that everybody dropped gives its session back. One that still has
+        # buffered events is kept by the flusher until they are stored.
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._closed = False
         _open_stores.add(self)
 
     # --- writing ---------------------------------------------------------------------------------
@@ -121,6 +125,7 @@ class Store:
             source=source,
             vocabulary=vocabulary,
         )
+        self._check_open(header.id)
         if self._backend.persistent:
             with suppress(SessionNotFound):
                 self._backend.stored(header.id)
@@ -137,6 +142,8 @@ class Store:
             FormatUnsupported: another version wrote it.
 
         """
+        check_wait(wait)
+        self._check_open(id)
         hold = self._backend.lock(id, wait=wait)
         try:
             header, keys, work = self._recover(id, hold)
@@ -175,16 +182,14 @@ class Store:
             flusher=self._flusher,
             runtime=self._runtime,
             pack=self._pack,
-            on_close=self._forget,
         )
         with self._mutex:
-            self._open[header.id] = session
+            self._sessions.add(session)
         return session
 
-    def _forget(self, session: Session) -> None:
-        with self._mutex:
-            if self._open.get(session.id) is session:
-                del self._open[session.id]
+    def _check_open(self, id: str) -> None:
+        if self._closed:
+            raise SessionClosed(id, "its store was closed")
 
     def _read_event(self, id: str, seq: int) -> Event:
         for event in self.read_from(id, seq):
@@ -202,31 +207,17 @@ class Store:
             As `writer` and `Session.append_many`.
 
         """
-        batch = [event.as_dict() if isinstance(event, Event) else dict(event) for event in events]
+        batch = [event.as_dict() if isinstance(event, Event) else event for event in events]
         check_id(id)
         with self._mutex:
-            session = self._open.get(id)
-        if session is not None:
-            return self._append_to(session, batch)
+            live = [each for each in self._sessions if each.id == id and not each.closed]
+        if live:
+            return _append_to(live[0], batch)
         if not batch:
             self._backend.stored(id)
             return []
         with self.writer(id) as session:
-            return self._append_to(session, batch)
-
-    @staticmethod
-    def _append_to(session: Session, batch: Batch) -> Events:
-        session.flush()
-        following = session.position.seq + 1
-        for offset, event in enumerate(batch):
-            seq = event.pop("seq", following + offset)
-            if seq.__class__ is not int or seq != following + offset:
-                raise InvalidValue(
-                    f"events[{offset}].seq",
-                    f"{seq!r} does not continue the log, {following + offset} would",
-                    hint="leave seq out, or read the log again",
-                )
-        return session.append_many(batch)
+            return _append_to(session, batch)
 
     def prepare(self, id: str, *, wait: float = 0.0) -> Prepared:
         """Reserve a session for its next writer; closers are committed.
@@ -275,6 +266,8 @@ class Store:
         """
         if seq.__class__ is not int or seq < 0:
             raise InvalidValue("seq", f"{seq!r} is not a sequence number", hint="0, 1, 2, …")
+        if isinstance(types, str):
+            raise InvalidValue("types", "is one string", hint="a list or a set of event types")
         stored = self._backend.stored(id)
         if stored.header is None:
             raise damage(id, stored)
@@ -353,23 +346,22 @@ class Store:
     # --- ending ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every session that is still open, then the backend.
+        """Close every session that is still open, then the backend; nothing can be written after.
 
         Raises:
             PerdureError: the first of the sessions that could not store what was buffered.
 
         """
-        if self._pid != self._runtime.pid():
-            return
+        self._closed = True
         _open_stores.discard(self)
         self._flusher.stop()
         with self._mutex:
-            sessions = [*self._open.values()]
+            sessions = [*self._sessions]
         failures = []
         for session in sessions:
             try:
                 session.close()
-            except PerdureError as error:
+            except Exception as error:  # noqa: BLE001 - the others are closed all the same
                 failures.append(error)
         self._backend.close()
         if failures:
@@ -379,9 +371,44 @@ class Store:
         """The store itself."""
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        """Close it."""
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close it; a storage error is chained onto the exception that ends the context."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except PerdureError as failure:
+            chain_behind(error, failure, "while closing the store")
+
+
+def check_wait(wait: float) -> None:
+    """Refuse what is no time to wait."""
+    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+        raise InvalidValue("wait", f"{wait!r} is not a time to wait", hint="seconds, 0 or more")
+
+
+def _append_to(session: Session, batch: Batch) -> Events:
+    """Append events whose numbers, where they carry any, must continue the log."""
+    at = None
+    bare: list[dict[str, Any]] = []
+    for offset, event in enumerate(batch):
+        if not isinstance(event, Mapping):
+            raise InvalidValue(f"events[{offset}]", f"{event!r:.80} is not a mapping")
+        seq = event.get("seq")
+        if "seq" in event:
+            at = seq - offset if seq.__class__ is int and at is None else at
+            if seq.__class__ is not int or at is None or seq != at + offset:
+                raise InvalidValue(
+                    f"events[{offset}].seq",
+                    f"{seq!r} does not continue the events before it",
+                    hint="leave seq out, or number without gaps",
+                )
+        bare.append({name: value for name, value in event.items() if name != "seq"})
+    if at is not None:
+        # What is buffered has its numbers already.
+        session.flush()
+    return session.append_many(bare, at=at)
 
 
 _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
@@ -389,8 +416,14 @@ _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
 def _close_at_exit() -> None:
     """What is still buffered when the interpreter ends is stored."""
+    failures = []
     for store in list(_open_stores):
-        store.close()
+        try:
+            store.close()
+        except Exception as error:  # noqa: BLE001 - the others are closed all the same
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 atexit.register(_close_at_exit)
@@ -412,6 +445,8 @@ def open_store(
         InvalidValue: the location or an option is not known.
 
     """
+    if encoding not in (None, "zst", "raw"):
+        raise InvalidValue("encoding", f"{encoding!r} is not 'zst' or 'raw'")
     return Store(
         open_backend(location, runtime=runtime, encoding=encoding), runtime=runtime, pack=pack
     )

@@ -1,0 +1,460 @@
+"""Loss of power, replayed: every disk that a run of writes and syncs may leave behind.
+
+A kill leaves the page cache whole; a loss of power does not. Agents work on a real store, some are
+killed, and the durable layer reports every write, sync and entry operation. `Disk` follows them and
+keeps apart what was synced from what was not. At any place of the history the power may go: what
+was not synced is then there, or not, or in part, as a policy and a seed decide. The resulting image
+is laid out in a folder, and must hold all that had been acknowledged at that place.
+
+The model of the disk, all of it pessimistic:
+
+- Written data is sure from the sync of its file on. Until then each of its 512-byte sectors may be
+  there or not; a sector is never mixed (the policy "torn-bytes" mixes even that, at one place).
+- A file may have grown and hold zeros where its data did not arrive.
+- An entry of a folder is sure from the sync of that folder on, a rename from that of its target.
+  Until then each operation may have happened or not, in any order; a rename happens as one.
+- The sync of a file says nothing about its entry, nor the other way.
+"""
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from perdure.durable import crash
+from perdure.errors import PerdureError
+from perdure.runtime import SYSTEM
+from perdure.testing import agents
+from perdure.testing.crash import ENCODINGS, Death, Opener, crash_points, load, run_child
+from perdure.testing.ledger import Finding, Ledger, Note
+from perdure.testing.survival import check_readers, check_writers, stored_events
+
+__all__ = ["FILE_POLICIES", "Disk", "History", "Policy", "record", "replay", "replay_histories"]
+
+_SECTOR = 512
+_SOON = 60
+_STEPS = 25
+_DRAWN = 3
+FILE_POLICIES = ("dropped", "kept", "torn", "torn-bytes", "reordered", "grown")
+ENTRY_POLICIES = ("dropped", "kept", "random")
+
+
+class Policy(NamedTuple):
+    """What becomes of that which was not synced.
+
+    Attributes:
+        files: "dropped": nothing of it is there. "kept": all of it. "torn": a prefix, the write at
+            its end cut at a sector; "torn-bytes": at any byte. "reordered": each sector on its own.
+            "grown": the files are as long as they would be, and hold zeros.
+        entries: "dropped", "kept", or "random": each entry operation on its own.
+
+    """
+
+    files: str
+    entries: str
+
+
+# --- the disk ------------------------------------------------------------------------------------
+
+
+class _Change(NamedTuple):
+    """A write (with data) or a truncation (without) that was not synced."""
+
+    offset: int
+    data: bytes | None
+
+
+class _File:
+    def __init__(self) -> None:
+        self.synced = b""
+        self.pending: list[_Change] = []
+
+    def sync(self) -> None:
+        for change in self.pending:
+            self.synced = _apply(self.synced, change)
+        self.pending.clear()
+
+    def survivor(self, policy: str, rng: random.Random) -> bytes:
+        """The content after a loss of power."""
+        content, pending = self.synced, self.pending
+        if policy == "dropped" or not pending:
+            return content
+        if policy == "reordered":
+            for change in pending:
+                for part in _sectors(change):
+                    if rng.random() < 0.5:
+                        content = _apply(content, part)
+            return content
+        if policy == "grown":
+            longest = max(c.offset + len(c.data or b"") for c in pending)
+            return content.ljust(longest, b"\0")
+        whole = len(pending) if policy == "kept" else rng.randrange(len(pending))
+        for change in pending[:whole]:
+            content = _apply(content, change)
+        if whole < len(pending):
+            content = _apply(content, _torn(pending[whole], policy, rng))
+        return content
+
+
+def _apply(content: bytes, change: _Change) -> bytes:
+    if change.data is None:
+        return content[: change.offset].ljust(change.offset, b"\0")
+    start = content[: change.offset].ljust(change.offset, b"\0")
+    return start + change.data + content[change.offset + len(change.data) :]
+
+
+def _sectors(change: _Change) -> Iterator[_Change]:
+    """The parts of a write that the disk takes as one."""
+    if change.data is None:
+        yield change
+        return
+    at = 0
+    while at < len(change.data):
+        size = _SECTOR - (change.offset + at) % _SECTOR
+        yield _Change(change.offset + at, change.data[at : at + size])
+        at += size
+
+
+def _torn(change: _Change, policy: str, rng: random.Random) -> _Change:
+    """The first part of a write."""
+    if change.data is None:
+        return change
+    if policy == "torn-bytes":
+        return _Change(change.offset, change.data[: rng.randrange(len(change.data) + 1)])
+    parts = [*_sectors(change)]
+    kept = parts[: rng.randrange(len(parts) + 1)]
+    return _Change(change.offset, b"".join(part.data or b"" for part in kept))
+
+
+class _Entry(NamedTuple):
+    """An entry that appears (with a node) or goes away (without) in a folder."""
+
+    folder: int
+    name: str
+    node: int | None
+
+
+class _Operation(NamedTuple):
+    """One or two entries that change as one, sure once the folder of the last was synced."""
+
+    entries: tuple[_Entry, ...]
+
+    @property
+    def folder(self) -> int:
+        return self.entries[-1].folder
+
+
+class Disk:
+    """Follows the operations of the durable layer; nodes are files and folders by inode number.
+
+    A number that is used again after a removal gets a new node.
+    """
+
+    def __init__(self, root: int) -> None:
+        """Start with one empty folder, by its inode number; it is there whatever happens."""
+        self._nodes = {root: 0}
+        self._files: dict[int, _File] = {}
+        self._now: dict[int, dict[str, int]] = {0: {}}
+        self._synced: dict[int, dict[str, int]] = {0: {}}
+        self._pending: list[_Operation] = []
+        self._made = 0
+
+    def take(self, kind: str, facts: dict[str, Any]) -> None:
+        """Follow one operation, as `perdure.durable.crash.observe` tells it."""
+        getattr(self, f"_{kind}")(**facts)
+
+    def _node(self, inode: int) -> int:
+        self._made += 1
+        self._nodes[inode] = self._made
+        return self._made
+
+    def _create(self, parent: int, name: str, inode: int) -> None:
+        node = self._node(inode)
+        self._files[node] = _File()
+        self._change(_Entry(self._nodes[parent], name, node))
+
+    def _mkdir(self, parent: int, name: str, inode: int) -> None:
+        if name in self._now[self._nodes[parent]]:
+            return
+        node = self._node(inode)
+        self._now[node], self._synced[node] = {}, {}
+        self._change(_Entry(self._nodes[parent], name, node))
+
+    def _remove(self, parent: int, name: str) -> None:
+        self._change(_Entry(self._nodes[parent], name, None))
+
+    def _rename(self, source: int, name: str, target: int, new_name: str) -> None:
+        node = self._now[self._nodes[source]][name]
+        self._change(
+            _Entry(self._nodes[source], name, None), _Entry(self._nodes[target], new_name, node)
+        )
+
+    def _change(self, *entries: _Entry) -> None:
+        for entry in entries:
+            _enter(self._now, entry)
+        self._pending.append(_Operation(entries))
+
+    def _write(self, inode: int, offset: int, data: bytes) -> None:
+        if data:
+            self._files[self._nodes[inode]].pending.append(_Change(offset, data))
+
+    def _truncate(self, inode: int, length: int) -> None:
+        self._files[self._nodes[inode]].pending.append(_Change(length, None))
+
+    def _sync(self, inode: int) -> None:
+        node = self._nodes[inode]
+        if node in self._files:
+            self._files[node].sync()
+            return
+        for operation in self._pending:
+            if operation.folder == node:
+                for entry in operation.entries:
+                    _enter(self._synced, entry)
+        self._pending = [one for one in self._pending if one.folder != node]
+
+    def unsynced(self) -> bool:
+        """Whether a loss of power at this moment could take anything."""
+        return bool(self._pending or any(one.pending for one in self._files.values()))
+
+    def image(self, policy: Policy, rng: random.Random) -> dict[str, bytes | None]:
+        """Content of each file and None for each folder, by path, after a loss of power."""
+        entries = {node: dict(known) for node, known in self._synced.items()}
+        for operation in self._pending:
+            chance = {"dropped": 0.0, "kept": 1.0, "random": 0.5}[policy.entries]
+            if rng.random() < chance:
+                for entry in operation.entries:
+                    _enter(entries, entry)
+        image: dict[str, bytes | None] = {}
+        waiting = [("", 0)]
+        while waiting:
+            path, node = waiting.pop()
+            for name, below in sorted(entries[node].items()):
+                inside = f"{path}{name}"
+                if below in self._files:
+                    image[inside] = self._files[below].survivor(policy.files, rng)
+                else:
+                    image[inside] = None
+                    waiting.append((f"{inside}/", below))
+        return image
+
+
+def _enter(entries: dict[int, dict[str, int]], entry: _Entry) -> None:
+    if entry.node is None:
+        entries[entry.folder].pop(entry.name, None)
+    else:
+        entries[entry.folder][entry.name] = entry.node
+
+
+# --- histories -----------------------------------------------------------------------------------
+
+
+class History(NamedTuple):
+    """What agents did to one store, acknowledgements and operations in their order.
+
+    Attributes:
+        notes: see `perdure.testing.ledger.Note`; "found" is what a reader saw after a death.
+        root: inode number of the folder in which the store was made.
+        encoding: of the store.
+        seed: repeats it.
+
+    """
+
+    notes: tuple[Note, ...]
+    root: int
+    encoding: str
+    seed: str
+
+    def without(self, unwanted: Callable[[Note], bool]) -> "History":
+        """The same history as if some of its operations had never been done."""
+        return self._replace(notes=tuple(note for note in self.notes if not unwanted(note)))
+
+
+def record(
+    folder: str, seed: str, *, opener: Opener = agents.open_folder, sync: bool = True
+) -> History:
+    """Let one to three agents work on a new store below `folder`, some of them killed.
+
+    Without `sync` they work with fsync switched off. Forks; see `perdure.testing.crash`.
+    """
+    rng = random.Random(f"record {seed}")
+    encoding = rng.choice(ENCODINGS)
+    notes: list[Note] = []
+    root = os.stat(folder).st_ino
+    points = crash_points()
+    ledger = Ledger()
+    path = os.path.join(folder, "store")
+    for number in range(rng.randint(1, 3)):
+        child = f"{seed}:{number}"
+        runtime = agents.ScriptedRuntime(child)
+        death = Death()
+        if rng.random() < 0.8:
+            # Deaths between a rename and its syncs leave the next one most to make up for.
+            point = rng.choice([*points, "write.half", "move.after", "folder.sync"])
+            death = Death(point, int(rng.expovariate(1 / rng.choice([3, 30]))) + 1)
+        open_store = partial(opener, path, encoding, runtime)
+        for note in run_child(open_store, child, death, steps=_STEPS, trace=True, sync=sync):
+            ledger.take(note)
+            notes.append(note)
+        with opener(path, encoding, SYSTEM) as store:
+            for entry in store.list():
+                stored = tuple(stored_events(store, entry.id))
+                ledger.take(Note("found", entry.id, stored))
+                notes.append(Note("found", entry.id, stored))
+    return History(tuple(notes), root, encoding, seed)
+
+
+def replay(
+    history: History,
+    folder: str,
+    rng: random.Random,
+    *,
+    places: int,
+    policies: Sequence[Policy] | None = None,
+    opener: Opener = agents.open_folder,
+    counts: Counter[str] | None = None,
+) -> None:
+    """Cut the power at `places` places of a history, and check what each policy leaves.
+
+    Exact: the store opens, its sessions hold every event that was acknowledged before the place
+    and nothing but a prefix of what was submitted, each can be written on, and is whole after that.
+
+    Raises:
+        Finding: with the place and the policy that lead to it.
+
+    """
+    counts = Counter() if counts is None else counts
+    chosen = _places(history, places, rng)
+    disk, ledger = Disk(history.root), Ledger()
+    for at, note in enumerate(history.notes):
+        if at in chosen:
+            counts["histories"] += 1
+            for policy in policies or _draw_policies(rng):
+                image = _Image(history, at, policy, rng.getrandbits(32))
+                image.check(disk, ledger, folder, opener)
+                counts[f"{policy.files} files"] += 1
+                counts[f"{policy.entries} entries"] += 1
+        if note.kind == "operation":
+            disk.take(note.session, note.facts)
+        else:
+            ledger.take(note)
+
+
+def _places(history: History, places: int, rng: random.Random) -> set[int]:
+    """Operations before which the power goes: half of them anywhere, half soon after a death."""
+    operations = [at for at, note in enumerate(history.notes) if note.kind == "operation"]
+    deaths = [at for at, note in enumerate(history.notes) if note.kind == "died"]
+    soon = [at for at in operations if any(0 < at - death < _SOON for death in deaths)]
+    chosen = {*rng.sample(soon, min(places // 2, len(soon)))}
+    rest = [at for at in operations if at not in chosen]
+    return chosen | {*rng.sample(rest, min(places - len(chosen), len(rest)))}
+
+
+def _draw_policies(rng: random.Random) -> list[Policy]:
+    return [Policy(f, rng.choice(ENTRY_POLICIES)) for f in rng.sample(FILE_POLICIES, _DRAWN)]
+
+
+class _Image(NamedTuple):
+    """One disk after a loss of power."""
+
+    history: History
+    at: int
+    policy: Policy
+    seed: int
+
+    def check(self, disk: Disk, ledger: Ledger, folder: str, opener: Opener) -> None:
+        """Lay it out in a folder and look at the store in it."""
+        image = disk.image(self.policy, random.Random(self.seed))
+        place = os.path.join(folder, "image")
+        try:
+            _lay_out(image, place)
+            self._use(ledger, os.path.join(place, "store"), opener)
+        except PerdureError as error:
+            raise Finding(f"{self}: {error}") from error
+        except Finding as finding:
+            finding.add_note(f"{self}")
+            raise
+        finally:
+            crash.arm()
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _use(self, ledger: Ledger, path: str, opener: Opener) -> None:
+        # The checks write on images, whose own durability is nobody's concern.
+        crash.arm(without_sync=True)
+        with opener(path, self.history.encoding, SYSTEM) as store:
+            check_writers(store, check_readers(store, ledger))
+            new = store.create("made after the loss")
+            new.append("proof/continued", "a new session can be made")
+            new.close()
+
+    def __str__(self) -> str:
+        """What repeats it."""
+        return f"history {self.history.seed}, place {self.at}, {self.policy}, seed {self.seed}"
+
+
+def _lay_out(image: dict[str, bytes | None], place: str) -> None:
+    os.mkdir(place, 0o700)
+    for path, content in sorted(image.items()):
+        inside = os.path.join(place, path)
+        if content is None:
+            os.mkdir(inside, 0o700)
+            continue
+        descriptor = os.open(inside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(descriptor, content)
+        os.close(descriptor)
+
+
+def replay_histories(
+    folder: str,
+    seed: int,
+    histories: int,
+    *,
+    places: int = 12,
+    opener: str = "perdure.testing.agents:open_folder",
+    policies: Sequence[str] | None = None,
+    sync: bool = True,
+    forget: str | None = None,
+) -> dict[str, int]:
+    """Record agents and replay losses of power until `histories` prefixes have been checked.
+
+    `policies` names file policies to use instead of some drawn for each place. Two options try the
+    harness itself and must end in a Finding: without `sync`, the agents work with fsync switched
+    off; `forget` leaves the syncs of each "file" or of each "folder" out of the recording.
+
+    Returns:
+        How many histories (prefixes of a recording) there were, and images under each policy.
+
+    Raises:
+        Finding: something acknowledged was lost, or a session could not be opened.
+
+    """
+    open_store: Opener = load(opener)
+    rng = random.Random(seed)
+    counts: Counter[str] = Counter()
+    number = 0
+    while counts["histories"] < histories:
+        place = os.path.join(folder, str(number))
+        os.mkdir(place, 0o700)
+        history = record(place, f"{seed}:{number}", opener=open_store, sync=sync)
+        if forget is not None:
+            history = history.without(_forgotten(history, forget))
+        left = min(places, histories - counts["histories"])
+        chosen = [Policy(one, rng.choice(ENTRY_POLICIES)) for one in policies or ()]
+        replay(history, place, rng, places=left, policies=chosen, opener=open_store, counts=counts)
+        counts["recordings"] += 1
+        shutil.rmtree(place)
+        number += 1
+    return dict(counts)
+
+
+def _forgotten(history: History, forget: str) -> Callable[[Note], bool]:
+    files = {n.facts["inode"] for n in history.notes if n.session == "create"}
+
+    def unwanted(note: Note) -> bool:
+        if note.kind != "operation" or note.session != "sync":
+            return False
+        return (note.facts["inode"] in files) == (forget == "file")
+
+    return unwanted

@@ -1,0 +1,66 @@
+"""Every error of the tree has its facts, a hint and a sentence for people."""
+
+import inspect
+import re
+
+import pytest
+
+import perdure
+from perdure import errors
+from perdure.errors import PerdureError
+
+EXAMPLES: list[PerdureError] = [
+    errors.InvalidValue("data.a", "is not JSON"),
+    errors.PersistenceDisabled("reading"),
+    errors.SessionNotFound("s"),
+    errors.SessionExists("s"),
+    errors.SessionBusy("s", pid=1, host="h", since=5),
+    errors.SessionBusy("s"),
+    errors.FormatUnsupported("session 's'", found=9, supported=0),
+    errors.FormatUnsupported("session 's'", found="x", supported=0),
+    errors.UnsafeFile("/p", "is a link"),
+    errors.KeyConflict("s", type="pay", key="k", seq=3),
+    errors.StaleWriter("s", "somebody wrote"),
+    errors.SessionClosed("s", "this writer was closed"),
+    errors.StorageFull("/p", "No space left"),
+    errors.StorageUnavailable("/p", "Input/output error"),
+    errors.SessionDamaged("s", "a record is missing"),
+]
+
+
+def test_every_error_is_in_the_tree() -> None:
+    """Every public error descends from the root, has a code of its own, and an example here."""
+    classes = [getattr(errors, name) for name in errors.__all__]
+
+    assert all(issubclass(one, PerdureError) for one in classes)
+    assert len({one.code for one in classes}) == len(classes)
+    assert {type(example) for example in EXAMPLES} == set(classes) - {PerdureError}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
+def test_an_error_says_what_to_do(error: PerdureError) -> None:
+    """An error keeps its facts as attributes and its hint apart from its message."""
+    given = [name for name in inspect.signature(type(error)).parameters if name != "hint"]
+
+    assert all(hasattr(error, "found" if name == "what" else name) for name in given)
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", error.code)
+    assert error.message in str(error)
+    assert error.hint in str(error)
+    assert isinstance(error.retryable, bool)
+
+
+def test_only_what_may_pass_by_itself_is_retryable() -> None:
+    """Trying again helps where somebody else is in the way or space is short."""
+    assert {type(error) for error in EXAMPLES if error.retryable} == {
+        errors.SessionBusy,
+        errors.StorageFull,
+    }
+
+
+@pytest.mark.parametrize("location", ["sqlite3:x", "ftp:/x", "", "dir:"])
+def test_an_unknown_location_is_refused(location: str) -> None:
+    """A location that names no backend is refused with the ones there are."""
+    with pytest.raises(errors.InvalidValue) as refused:
+        perdure.open(location)
+    assert refused.value.path == "location"
+    assert refused.value.hint != ""

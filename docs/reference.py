@@ -22,6 +22,7 @@ _VALUES = (
     perdure.Header,
     perdure.Position,
     perdure.Entry,
+    perdure.Holder,
     perdure.Problem,
     perdure.Report,
     perdure.Parent,

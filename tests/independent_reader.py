@@ -1,6 +1,7 @@
 """A second reader of directory stores, from docs/format.md alone, without a line of perdure."""
 
 import hashlib
+import itertools
 import json
 import re
 import struct
@@ -17,11 +18,13 @@ else:
 
 LINE_MAX, FRAME_MAX = 16 * 1024 * 1024, 17 * 1024 * 1024
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-TRAILER_HEAD = struct.pack("<II4s", 0x184D2A5D, 40, b"PRDT")
+HEAD = struct.pack("<II4s", 0x184D2A5D, 40, b"PRDT")
 PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|\Z)")
 REQUIRED = {"seq", "prev", "type", "time", "data", "crc"}
 OPTIONAL = {"agent", "turn", "key", "ignorable", "path", "dt", "more"}
+SHAPE = {"prev": r"[0-9a-f]{64}", "type": r"[a-z][a-z0-9._/-]{0,127}"}
+SHAPE |= {"agent": r"(?s).{1,256}", "turn": r"(?s).{1,256}", "key": r"(?s).{1,1024}"}
 
 Position = tuple[int, str]
 Record = dict[str, Any]  # the members of a record line, its "hash", and the "last" event it holds
@@ -80,13 +83,12 @@ def escaped(id: str) -> str:
 
 
 def acknowledged(path: Path) -> Position | None:
-    raw, best, found = path.read_bytes() if path.exists() else b"", -1, None
+    raw, found = path.read_bytes() if path.exists() else b"", []
     for slot in (raw[:512], raw[512:1024]):
-        if len(slot) >= 80 and slot[76:80] == struct.pack("<I", zlib.crc32(slot[:76])):
-            magic, generation, seq, tail = struct.unpack_from("<4sQq32s", slot)
-            if magic == b"PTL0" and generation > best:
-                best, found = generation, (seq, tail.hex())
-    return found
+        if slot[:4] == b"PTL0" and slot[76:80] == struct.pack("<I", zlib.crc32(slot[:76])):
+            generation, seq, tail = struct.unpack_from("<Qq32s", slot, 4)
+            found.append((generation, (seq, tail.hex())))
+    return max(found)[1] if found else None
 
 
 def frame_lines(raw: bytes) -> Iterator[Line]:
@@ -119,20 +121,19 @@ def frame_at(raw: bytes, at: int) -> tuple[int, list[bytes]]:
 
 def trailer_length(raw: bytes, at: int) -> int:
     trailer = raw[at : at + 48]
-    checked = trailer[44:] == struct.pack("<I", zlib.crc32(trailer[8:44]))
-    right = checked and trailer[:12] == TRAILER_HEAD
+    right = trailer[44:] == struct.pack("<I", zlib.crc32(trailer[8:44])) and trailer[:12] == HEAD
     length: int = struct.unpack_from("<Q", trailer, 28)[0] if right else 0
     return length if length <= at else 0
 
 
 def behind_flaw(raw: bytes, flaw: int) -> int:
-    at, end = raw.find(TRAILER_HEAD, flaw), len(raw)
+    at, end = raw.find(HEAD, flaw), len(raw)
     while at >= 0:
         start = at - trailer_length(raw, at)
         if flaw <= start < at:
             end = start if start > flaw else at + 48
             break
-        at = raw.find(TRAILER_HEAD, at + 1)
+        at = raw.find(HEAD, at + 1)
     region = raw[flaw + 1 : min(end, flaw + 1 + 1024 * 1024)]
     for match in list(re.finditer(re.escape(FRAME_MAGIC), region))[:16]:
         if frame_at(region, match.start())[0]:
@@ -148,15 +149,14 @@ def intact(raw: bytes | None) -> Record | None:
         return None
     try:
         members = json.loads(line)
-        more = run_strings(members)
-        numbers = type(members["seq"]) is type(members["time"]) is int and members["seq"] >= 0
-        link = re.fullmatch(r"[0-9a-f]{64}", members["prev"])
+        more, numbers = run_strings(members), [members["time"], *members.get("dt", [])]
+        named = all(re.fullmatch(SHAPE[name], members[name]) for name in SHAPE if name in members)
+        timed = all(abs(time) < 2**53 for time in itertools.accumulate(numbers))
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    names = [members[name] for name in ("type", "agent", "turn", "key") if name in members]
-    if more is None or not numbers or not link or not all(isinstance(name, str) for name in names):
-        return None
-    if not REQUIRED <= set(members) <= REQUIRED | OPTIONAL or members.get("ignorable", 1) != 1:
+    counted = all(type(number) is int for number in (members["seq"], *numbers))
+    fits = REQUIRED <= set(members) <= REQUIRED | OPTIONAL and members.get("ignorable", 1) == 1
+    if more is None or not (fits and named and timed and counted) or members["seq"] < 0:
         return None
     return {**members, "hash": hashlib.sha256(line).hexdigest(), "last": members["seq"] + len(more)}
 

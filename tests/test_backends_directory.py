@@ -285,7 +285,7 @@ def put_session(root: Path, name: str, raw: bytes) -> Path:
     return log
 
 
-@pytest.mark.parametrize(("number", "direction"), [(99, "upgrade perdure"), (-1, "not written by")])
+@pytest.mark.parametrize(("number", "direction"), [(99, "upgrade perdure"), (-1, "older")])
 def test_another_format_is_refused_with_its_direction(
     root: Path, number: int, direction: str
 ) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import perdure
 from perdure.durable import crash
-from perdure.durable.files import AppendFile, Folder, ReadFile
+from perdure.durable.appending import AppendFile, ReadFile
+from perdure.durable.files import Folder
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.runtime import SYSTEM
 from perdure.store import Session, Store

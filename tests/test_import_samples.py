@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.importers import import_sessions, incremental, session_id, source_text
-from perdure.model import event as event_module
+from perdure.importers import import_sessions, session_id, source_text
 from tests.sources import DATA, FORMAT, SAMPLES, TORN, data, import_one, kept, unpacked
 
 
@@ -100,10 +99,6 @@ def test_stripped_samples_take_the_time_of_the_header(store: perdure.Store) -> N
     path = DATA / "deepseek-harness/steering_session.jsonl"
     assert {event.time for event in kept(store, import_one(store, path))} == {1785004180013}
 
-
-def test_importer_knows_what_an_event_type_is() -> None:
-    """The importer and the model agree on what is a valid event type."""
-    assert incremental._TYPE.pattern == event_module._TYPE.pattern
 
 
 def test_sources_with_one_id_do_not_meet(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_data_ends_at_its_limit() -> None:
     with pytest.raises(InvalidValue) as error:
         draft("a", "x" * (room + 1), time=0)
     assert error.value.path == "data"
-    assert "put_blob" in error.value.hint
+    assert "digest" in error.value.hint
 
 
 def test_data_is_encoded_at_the_call() -> None:

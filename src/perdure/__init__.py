@@ -2,6 +2,7 @@
 
 from perdure import errors
 from perdure.backends.base import Entry
+from perdure.durable.locks import Holder
 from perdure.model import Event, Header, Parent, Position, Source
 from perdure.recovery.walk import Problem
 from perdure.store import Inspection, Prepared, Report, Session, Store
@@ -11,6 +12,7 @@ __all__ = [
     "Entry",
     "Event",
     "Header",
+    "Holder",
     "Inspection",
     "Parent",
     "Position",

@@ -146,9 +146,9 @@ class FormatUnsupported(PerdureError):
 
     def __init__(self, what: str, *, found: object, supported: int) -> None:
         """Say in which direction the versions differ."""
-        older = isinstance(found, int) and found < supported
+        older = isinstance(found, int) and not isinstance(found, bool) and found < supported
         hint = (
-            "it was written by an older perdure, and there is no way to read that format any more"
+            "it was written by an older perdure, whose format is not read any more"
             if older
             else "it was written by a newer perdure: upgrade perdure"
         )

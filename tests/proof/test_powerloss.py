@@ -24,11 +24,34 @@ def test_power_loss_loses_nothing(tmp_path: Path, seed: int) -> None:
     assert {f"{policy} files" for policy in FILE_POLICIES} <= counts.keys()
 
 
+def test_power_loss_after_an_unfinished_beginning(tmp_path: Path, seed: int) -> None:
+    """Whoever goes on after a death among the first steps makes up for the syncs it left out."""
+    points = ["folder.make", "folder.sync", "sync.before", "move.before", "move.after"]
+    deaths = [(point, visit) for point in points for visit in range(1, 9)]
+    policies = [("dropped", "dropped"), ("dropped", "random"), ("kept", "random")]
+    counts = in_own_process(
+        REPLAY,
+        folder=str(tmp_path),
+        seed=seed,
+        histories=scaled(3000),
+        places=max(8, scaled(75)),
+        deaths=deaths,
+        policies=policies,
+    )
+    summarise("power loss after an unfinished beginning", seed, counts)
+    assert counts["recordings"] >= len(deaths) - 5
+
+
 def test_power_loss_without_syncs_is_noticed(tmp_path: Path, seed: int) -> None:
     """With fsync switched off the replay finds that acknowledged events are lost."""
-    with pytest.raises(Finding, match="acknowledged"):
+    with pytest.raises(Finding, match=r"is lost with \d+ acknowledged events"):
         in_own_process(
-            REPLAY, folder=str(tmp_path), seed=seed, histories=50, policies=["dropped"], sync=False
+            REPLAY,
+            folder=str(tmp_path),
+            seed=seed,
+            histories=50,
+            policies=[("dropped", "dropped")],
+            sync=False,
         )
 
 

@@ -80,7 +80,7 @@ class Hold(ABC):
 
     @property
     def dead(self) -> bool:
-        """True after a failure that leaves the state of the medium unknown: only reopening helps."""
+        """True after a failure that leaves the medium's state unknown: only reopening helps."""
         return False
 
     @abstractmethod

@@ -12,7 +12,8 @@ from perdure.backends.base import Backend, Entry, Hold, Stored, Tail
 from perdure.backends.frames import ZstdLayout
 from perdure.backends.lines import RawLayout
 from perdure.backends.root import Root
-from perdure.durable.files import AppendFile, Folder, ReadFile
+from perdure.durable.appending import AppendFile, ReadFile
+from perdure.durable.files import Folder
 from perdure.durable.locks import Holder, Lock, exclusive, holder
 from perdure.durable.slots import TailSlots
 from perdure.errors import (
@@ -214,7 +215,7 @@ class DirectoryBackend(Backend):
         hold.check()
         log = hold.log
         data = hold.layout.commit(records)
-        with exclusive(log.fd, hold.session, self._runtime):
+        with exclusive(log.fd, hold.session):
             status = log.status()
             if expected != hold.position:
                 raise StaleWriter(hold.session, f"this writer stands at {hold.position.seq}")
@@ -233,7 +234,7 @@ class DirectoryBackend(Backend):
         with self._root.sessions() as sessions:
             # Whoever published it may have died before its entry was durable.
             sessions.sync()
-        with exclusive(log.fd, hold.session, self._runtime):
+        with exclusive(log.fd, hold.session):
             slot = TailSlots.read(hold.folder)
             if slot is not None and slot.position != walk.acknowledged:
                 # Only where the lock did not keep the other writer out; its commit is no torn tail.

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from perdure.durable.files import ReadFile
+from perdure.durable.appending import ReadFile
 from perdure.model.limits import RECORD_BYTES_MAX
 from perdure.model.record import BadRecordError, Position, Record, decode_line
 from perdure.recovery.walk import Piece
@@ -36,6 +36,7 @@ _PLAIN_MAX = 1024 * 1024
 _FRAME_PLAIN_LIMIT = RECORD_BYTES_MAX + _PLAIN_MAX
 _FRAME_BYTES_LIMIT = _FRAME_PLAIN_LIMIT + _FRAME_PLAIN_LIMIT // 128 + 1024
 _CHUNK = 256 * 1024
+_BLOCK_MAX = 128 * 1024
 _NEAR = 16 * 1024
 _SEARCHED = 1024 * 1024
 _CANDIDATES_MAX = 16
@@ -123,30 +124,22 @@ class ZstdLayout:
     @staticmethod
     def pieces(file: ReadFile, begin: int) -> Iterator[Piece]:
         """Frame by frame; what is no frame becomes a flaw up to the next place that is sure."""
-        at, window, base = begin, b"", begin
-        while True:
-            if at + TRAILER_BYTES > base + len(window):
-                window, base = file.read(at, _CHUNK), at
-            if at >= base + len(window):
-                return
-            head = window[at - base : at - base + TRAILER_BYTES]
+        window, at = _Window(file, begin), begin
+        sure = _SurePlaces(window)
+        while head := window.peek(at, TRAILER_BYTES):
             if _parse_trailer(head, at) is not None:
                 at += TRAILER_BYTES
                 continue
-            frame, window, base = _whole_frame(file, at, window, base)
-            lines = _decompress(frame) if frame else None
+            length = _frame_length(window, at)
+            lines = _decompress(window.peek(at, length)) if length else None
             if lines is None:
-                end = _resync(file, at)
-                flaw = "incomplete or damaged frame"
-                yield Piece(at, end, (), flaw=flaw)
+                end = sure.behind(at)
+                yield Piece(at, end, (), flaw="incomplete or damaged frame")
                 at = end
                 continue
-            end = at + len(frame)
-            trailer = window[end - base : end - base + TRAILER_BYTES]
-            if len(trailer) < TRAILER_BYTES:
-                trailer = file.read(end, TRAILER_BYTES)
+            end = at + length
             # A damaged one is noise: its length is in doubt, and with it where the next begins.
-            if _parse_trailer(trailer, end) is not None:
+            if _parse_trailer(window.peek(end, TRAILER_BYTES), end) is not None:
                 end += TRAILER_BYTES
             yield Piece(at, end, lines, framed=True)
             at = end
@@ -189,25 +182,47 @@ def _frame_of(records: Sequence[Record]) -> bytes:
     return _compress(plain, records[0].first, records[-1].position)
 
 
-def _whole_frame(file: ReadFile, at: int, window: bytes, base: int) -> tuple[bytes, bytes, int]:
-    """The frame at `at` (empty if there is none), and the window it was found in."""
-    size = _CHUNK
-    while True:
-        view = memoryview(window)[at - base :]
-        if view[:4] != _FRAME_MAGIC[: len(view[:4])]:
-            return b"", window, base
-        try:
-            length = zstd.get_frame_size(view)
-        except zstd.ZstdError:
-            length = 0
-        if 0 < length <= len(view):
-            return bytes(view[:length]), window, base
-        # Not whole in the window, or not whole at all: look at more, up to the largest frame.
-        if base == at and (len(window) < size or size > _FRAME_BYTES_LIMIT):
-            return b"", window, base
-        if base == at:
-            size *= 4
-        window, base = file.read(at, size), at
+class _Window:
+    """A file seen through one buffer: most frames are small, and reading is not done for each."""
+
+    def __init__(self, file: ReadFile, start: int) -> None:
+        self.file = file
+        self._base = start
+        self._held = b""
+
+    def peek(self, start: int, size: int) -> bytes:
+        """`size` bytes from `start`, fewer at the end of the file."""
+        offset = start - self._base
+        if not 0 <= offset <= len(self._held) - size:
+            self._base, offset = start, 0
+            self._held = self.file.read(start, max(size, _CHUNK))
+        return self._held[offset : offset + size]
+
+
+def _frame_length(window: _Window, at: int) -> int:
+    """Length of the frame at `at`, from the headers of its blocks; 0 if there is no whole frame.
+
+    RFC 8878, sections 3.1.1.1 and 3.1.1.2. The library's own function does not tell a frame that is
+    damaged from one of which more must be read.
+    """
+    head = window.peek(at, 5)
+    if head[:4] != _FRAME_MAGIC or len(head) < 5 or head[4] & 0x08:
+        return 0
+    single = head[4] >> 5 & 1
+    size_bytes = (single, 2, 4, 8)[head[4] >> 6]
+    end = at + 5 + (1 - single) + (0, 1, 2, 4)[head[4] & 3] + size_bytes
+    last = False
+    while not last:
+        block = window.peek(end, 3)
+        header = int.from_bytes(block, "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if len(block) < 3 or kind == 3 or size > _BLOCK_MAX:
+            return 0
+        end += 3 + (1 if kind == 1 else size)
+        if end - at > _FRAME_BYTES_LIMIT:
+            return 0
+    end += 4 * (head[4] >> 2 & 1)
+    return end - at if window.peek(end - 1, 1) else 0
 
 
 def _decompress(frame: bytes) -> list[bytes] | None:
@@ -222,36 +237,50 @@ def _decompress(frame: bytes) -> list[bytes] | None:
     return [b"%s\n" % line for line in plain[:-1].split(b"\n")]
 
 
-def _resync(file: ReadFile, start: int) -> int:
-    """Where reading can go on behind damage that begins at `start`."""
-    end = _next_sure(file, start)
-    # A frame before that place lost its trailer as well; the search for it is bounded.
-    region = file.read(start + 1, min(end - start - 1, _SEARCHED))
-    at = region.find(_FRAME_MAGIC)
-    for _ in range(_CANDIDATES_MAX):
-        if at < 0:
-            break
-        try:
-            length = zstd.get_frame_size(memoryview(region)[at:])
-        except zstd.ZstdError:
-            length = 0
-        if length and _decompress(region[at : at + length]) is not None:
-            return start + 1 + at
-        at = region.find(_FRAME_MAGIC, at + 1)
-    return end
+class _SurePlaces:
+    """Where reading can go on behind damage. What was found once is not searched for again."""
 
+    def __init__(self, window: _Window) -> None:
+        self._window = window
+        self._file = window.file
+        self._searched = -1
+        self._found: _Trailer | None = None
 
-def _next_sure(file: ReadFile, start: int) -> int:
-    """The nearest place behind `start` at which a trailer says that a frame begins or ends."""
-    found = _find_trailer(file, start, file.size())
-    while found is not None:
-        if found.start > start:
-            return found.start
-        if found.start == start:
-            return found.end
-        # The trailer of a frame that began before the damage: the next one knows better.
-        found = _find_trailer(file, found.end, file.size())
-    return file.size()
+    def behind(self, start: int) -> int:
+        """The nearest sure place behind damage that begins at `start`."""
+        end = self._by_trailer(start)
+        # A frame before that place may have lost its trailer; the search for it is bounded.
+        left = _CANDIDATES_MAX
+        for size in (_NEAR, _SEARCHED):
+            region = self._file.read(start + 1, min(end - start - 1, size))
+            at = region.find(_FRAME_MAGIC)
+            while at >= 0 and left:
+                left -= 1
+                place = start + 1 + at
+                length = _frame_length(self._window, place)
+                if length and at + length <= len(region) and _decompress(region[at : at + length]):
+                    return place
+                at = region.find(_FRAME_MAGIC, at + 1)
+        return end
+
+    def _by_trailer(self, start: int) -> int:
+        """Where a trailer says that a frame begins or ends."""
+        found = self._trailer(start)
+        while found is not None:
+            if found.start > start:
+                return found.start
+            if found.start == start:
+                return found.end
+            # The trailer of a frame that began before the damage: the next one knows better.
+            found = self._trailer(found.end)
+        return self._file.size()
+
+    def _trailer(self, start: int) -> _Trailer | None:
+        known = self._found
+        if not 0 <= self._searched <= start or (known is not None and known.at < start):
+            self._searched = start
+            self._found = _find_trailer(self._file, start, self._file.size())
+        return self._found
 
 
 def _find_trailer(file: ReadFile, start: int, end: int) -> _Trailer | None:

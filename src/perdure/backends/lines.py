@@ -7,7 +7,7 @@ is found by halving the file, since the numbers grow with the offset.
 import re
 from collections.abc import Iterator, Sequence
 
-from perdure.durable.files import ReadFile
+from perdure.durable.appending import ReadFile
 from perdure.model.limits import RECORD_BYTES_MAX
 from perdure.model.record import Record
 from perdure.recovery.walk import Piece
@@ -19,7 +19,7 @@ _PROBE = 4 * 1024
 _NEAR = 64 * 1024
 """Closer than this, reading on is cheaper than halving."""
 
-_SEQ = re.compile(rb'\{"seq":(\d{1,19}),')
+_NEXT = re.compile(rb'\n\{"seq":(\d{1,19}),')
 
 
 class RawLayout:
@@ -106,16 +106,13 @@ def _next_newline(file: ReadFile, start: int) -> int:
 def _line_after(file: ReadFile, offset: int, end: int) -> tuple[int, int] | None:
     """Start and sequence number of the first record line that begins behind `offset`."""
     while offset < end:
-        chunk = file.read(offset, _PROBE)
-        at = chunk.find(b"\n") + 1
-        if at:
-            start = offset + at
-            match = _SEQ.match(file.read(start, 32))
-            if start < end and match:
-                return start, int(match[1])
-            offset = start
-        else:
-            offset += len(chunk)
-            if not chunk:
-                break
+        chunk = file.read(offset, _NEAR)
+        found = _NEXT.search(chunk)
+        if found:
+            start = offset + found.start() + 1
+            return (start, int(found[1])) if start < end else None
+        if len(chunk) < _NEAR:
+            break
+        # What begins in the last bytes of one chunk is found whole in the next.
+        offset += len(chunk) - 32
     return None

@@ -30,6 +30,8 @@ def open_backend(
 
     """
     text = os.fspath(location)
+    if "\0" in text:
+        raise InvalidValue("location", "holds a NUL character", hint="name a folder")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme.isalnum() or len(scheme) == 1:
         scheme, rest = "dir", text

@@ -70,11 +70,14 @@ class Root:
         folder = Folder.make(self.path)
         try:
             # Two first writers must not give the store two ids.
-            with exclusive(folder.fd, self.path, self._runtime):
+            with exclusive(folder.fd, self.path):
                 try:
                     self._facts = self._read(folder)
                 except FileNotFoundError:
                     self._facts = self._create(folder)
+            # Whoever described the store may have died before that was durable, and a folder that
+            # holds something else and no description is nobody's store: first the one.
+            folder.sync()
             for name in ("sessions", "new"):
                 folder.child(name, make=True).close()
             folder.sync()

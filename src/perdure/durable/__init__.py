@@ -1,6 +1,7 @@
 """The only writer of files: modes, durable append, publishing, locks, tail slots, crash points."""
 
-from perdure.durable.files import AppendFile, Folder
+from perdure.durable.appending import AppendFile
+from perdure.durable.files import Folder
 from perdure.durable.locks import Holder, Lock, holder
 from perdure.durable.slots import Slot, TailSlots
 

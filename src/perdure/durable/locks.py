@@ -226,7 +226,7 @@ SYSTEM.at_fork(_close_copies)
 
 
 @contextlib.contextmanager
-def exclusive(descriptor: int, session: str, runtime: Runtime = SYSTEM) -> Iterator[None]:
+def exclusive(descriptor: int, session: str) -> Iterator[None]:
     """Hold the file itself for the moment of one commit, so that compare-and-set is one step.
 
     It matters only where the session lock failed to keep a second writer out.
@@ -235,7 +235,8 @@ def exclusive(descriptor: int, session: str, runtime: Runtime = SYSTEM) -> Itera
         SessionBusy: somebody has held the file for seconds, which no writer does.
 
     """
-    deadline: float | None = None
+    # Other processes do not live by an injected clock.
+    runtime, deadline = SYSTEM, None
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

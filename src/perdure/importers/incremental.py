@@ -34,7 +34,7 @@ from perdure.importers.json_lines import parse
 from perdure.importers.lines import Line
 from perdure.importers.report import PROBLEMS_MAX, ImportReport, SourceProblem, SourceReport
 from perdure.importers.stored_lines import StoredLine, key_of, session_id, stored_lines
-from perdure.model.event import Event, draft
+from perdure.model.event import TYPE_PATTERN, Event, draft
 from perdure.model.header import Source
 from perdure.model.limits import RECORD_BYTES_MAX, TIME_MS_MAX
 from perdure.runtime import SYSTEM, Runtime
@@ -44,7 +44,7 @@ __all__ = ["import_sessions"]
 
 _BATCH_LINES = 512
 _BATCH_BYTES = 1024 * 1024
-_TYPE = re.compile(r"[a-z][a-z0-9._/-]{0,127}\Z")
+_TYPE = re.compile(TYPE_PATTERN)
 _SURELY_FITS = RECORD_BYTES_MAX // 8
 """Lines up to this many bytes fit in a record: in JSON a byte takes at most six."""
 

@@ -161,7 +161,7 @@ def draft(
         raise InvalidValue(
             "data",
             f"{len(raw)} bytes of JSON, a record holds at most {limits.RECORD_BYTES_MAX}",
-            hint="keep large content beside the log and refer to it by its digest",
+            hint="keep large content beside the log (put_blob) and refer to it by its digest",
         )
     return Draft(type, time, agent, turn, key, ignorable, value, raw)
 

@@ -192,7 +192,6 @@ def encode_header(header: Header) -> bytes:
 
 def _encode(header: Header) -> bytes:
     """The line; the digest, its last member, is taken of the line without that member."""
-    # omit_defaults would drop a format of 0 as well, were it a default; it is required, so it stays.
     members = msgspec.to_builtins(header)
     members.pop("digest", None)
     body = values.encode(members)

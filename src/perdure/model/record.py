@@ -146,7 +146,7 @@ def seal(position: Position, drafts: Sequence[Draft], *, pack: bool = True) -> l
             raise InvalidValue(
                 "data",
                 f"a record of {len(line)} bytes, at most {limits.RECORD_BYTES_MAX} are kept",
-                hint="keep large content beside the log and refer to it by its digest",
+                hint="keep large content beside the log (put_blob) and refer to it",
             )
         record = Record(
             seq, seq + len(members) - 1, prev, digest(line), line, _fields(seq, prev, members, path)

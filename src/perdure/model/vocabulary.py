@@ -66,7 +66,7 @@ class TurnStart(_Payload, frozen=True):
 
 
 class TurnEnd(_Payload, frozen=True):
-    """`turn/end`: completed, aborted, blocked, error, max-tokens, or interrupted (recovery only)."""
+    """`turn/end`: completed, aborted, blocked, error, max-tokens; interrupted by recovery only."""
 
     reason: str
     error: Error | None = None
@@ -93,7 +93,7 @@ class UserMessage(_Payload, frozen=True):
 
 
 class AssistantDelta(_Payload, frozen=True):
-    """`assistant/delta`: a piece of a streamed answer; the message that follows repeats it whole."""
+    """`assistant/delta`: a piece of a streamed answer; the message behind it repeats it whole."""
 
     text: str
     kind: str = "text"

@@ -19,7 +19,7 @@ from perdure.recovery.tail import TailFacts, Verdict, decide
 __all__ = ["PROBLEMS_MAX", "Piece", "Problem", "Walk"]
 
 PROBLEMS_MAX = 100
-"""Damaged places listed one by one; a log that is noise from end to end stays readable to people."""
+"""Damaged places listed one by one, so that a report on mere noise stays readable."""
 
 _RECORD_START = b'{"seq":'
 _RECORD_END = re.compile(rb',"crc":"[0-9a-f]{8}"\}')

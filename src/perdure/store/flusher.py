@@ -8,7 +8,6 @@ committed even if everybody else has dropped it.
 import threading
 from typing import Protocol
 
-from perdure.errors import PerdureError
 from perdure.runtime import Runtime
 
 __all__ = ["DELAY_SECONDS", "Flusher"]
@@ -61,7 +60,7 @@ class Flusher:
         while (session := self._next_due()) is not None:
             try:
                 session.flush()
-            except PerdureError:
+            except Exception:  # noqa: BLE001, S112
                 # The events are still held, in order; the next append, flush or close tells.
                 continue
             finally:

@@ -273,9 +273,16 @@ class History(NamedTuple):
 
 
 def record(
-    folder: str, seed: str, *, opener: Opener = agents.open_folder, sync: bool = True
+    folder: str,
+    seed: str,
+    *,
+    opener: Opener = agents.open_folder,
+    deaths: Sequence[Death] | None = None,
+    sync: bool = True,
 ) -> History:
-    """Let one to three agents work on a new store below `folder`, some of them killed.
+    """Let agents work on a new store below `folder`, one after the other, some of them killed.
+
+    They die as `deaths` says, and one more comes to its end; else there are one to three of them.
 
     Without `sync` they work with fsync switched off. Forks; see `perdure.testing.crash`.
     """
@@ -283,17 +290,11 @@ def record(
     encoding = rng.choice(ENCODINGS)
     notes: list[Note] = []
     root = os.stat(folder).st_ino
-    points = crash_points()
     ledger = Ledger()
     path = os.path.join(folder, "store")
-    for number in range(rng.randint(1, 3)):
+    for number, death in enumerate(_draw_deaths(rng) if deaths is None else [*deaths, Death()]):
         child = f"{seed}:{number}"
         runtime = agents.ScriptedRuntime(child)
-        death = Death()
-        if rng.random() < 0.8:
-            # Deaths between a rename and its syncs leave the next one most to make up for.
-            point = rng.choice([*points, "write.half", "move.after", "folder.sync"])
-            death = Death(point, int(rng.expovariate(1 / rng.choice([3, 30]))) + 1)
         open_store = partial(opener, path, encoding, runtime)
         for note in run_child(open_store, child, death, steps=_STEPS, trace=True, sync=sync):
             ledger.take(note)
@@ -304,6 +305,17 @@ def record(
                 ledger.take(Note("found", entry.id, stored))
                 notes.append(Note("found", entry.id, stored))
     return History(tuple(notes), root, encoding, seed)
+
+
+def _draw_deaths(rng: random.Random) -> list[Death]:
+    # Deaths between a rename and its syncs leave the next one most to make up for.
+    points = [*crash_points(), "write.half", "move.after", "folder.sync"]
+    return [
+        Death(rng.choice(points), int(rng.expovariate(1 / rng.choice([3, 30]))) + 1)
+        if rng.random() < 0.8
+        else Death()
+        for _ in range(rng.randint(1, 3))
+    ]
 
 
 def replay(
@@ -413,13 +425,15 @@ def replay_histories(
     *,
     places: int = 12,
     opener: str = "perdure.testing.agents:open_folder",
-    policies: Sequence[str] | None = None,
+    policies: Sequence[Sequence[str]] | None = None,
+    deaths: Sequence[Sequence[Any]] | None = None,
     sync: bool = True,
     forget: str | None = None,
 ) -> dict[str, int]:
     """Record agents and replay losses of power until `histories` prefixes have been checked.
 
-    `policies` names file policies to use instead of some drawn for each place. Two options try the
+    `policies` are used instead of some drawn for each place; `deaths` instead of drawn ones, one in
+    each recording, before an agent that comes to its end. Two options try the
     harness itself and must end in a Finding: without `sync`, the agents work with fsync switched
     off; `forget` leaves the syncs of each "file" or of each "folder" out of the recording.
 
@@ -437,11 +451,12 @@ def replay_histories(
     while counts["histories"] < histories:
         place = os.path.join(folder, str(number))
         os.mkdir(place, 0o700)
-        history = record(place, f"{seed}:{number}", opener=open_store, sync=sync)
+        fixed = [Death(*deaths[number % len(deaths)])] if deaths else None
+        history = record(place, f"{seed}:{number}", opener=open_store, deaths=fixed, sync=sync)
         if forget is not None:
             history = history.without(_forgotten(history, forget))
         left = min(places, histories - counts["histories"])
-        chosen = [Policy(one, rng.choice(ENTRY_POLICIES)) for one in policies or ()]
+        chosen = [Policy(*one) for one in policies or ()]
         replay(history, place, rng, places=left, policies=chosen, opener=open_store, counts=counts)
         counts["recordings"] += 1
         shutil.rmtree(place)

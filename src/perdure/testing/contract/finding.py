@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.errors import InvalidValue, SessionExists, SessionNotFound
+from perdure.runtime import SYSTEM
 from perdure.store import Session, Store
 from perdure.testing.contract.place import OPEN, TURN, ContractCase, Place, brief, dicts
 
@@ -147,6 +149,7 @@ class Finding(ContractCase):
 
     def test_one_of_many_creators_wins(self, place: Place) -> None:
         """When threads race to create one id, one session is stored, and it is the winner's."""
+        place.runtime.on_sleep = partial(SYSTEM.sleep, 0.001)
         writers = [place.store().create("s", cwd=f"/{n}") for n in range(6)]
         barrier = threading.Barrier(len(writers))
         won: list[Session] = []

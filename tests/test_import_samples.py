@@ -100,7 +100,6 @@ def test_stripped_samples_take_the_time_of_the_header(store: perdure.Store) -> N
     assert {event.time for event in kept(store, import_one(store, path))} == {1785004180013}
 
 
-
 def test_sources_with_one_id_do_not_meet(tmp_path: Path) -> None:
     """Copies of one source, and a file and its compressed form, become sessions of their own."""
     with perdure.open(tmp_path / "store") as opened:

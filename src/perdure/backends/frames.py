@@ -250,8 +250,8 @@ class _SurePlaces:
         """The nearest sure place behind damage that begins at `start`."""
         end = self._by_trailer(start)
         # A frame before that place may have lost its trailer; the search for it is bounded.
-        left = _CANDIDATES_MAX
         for size in (_NEAR, _SEARCHED):
+            left = _CANDIDATES_MAX
             region = self._file.read(start + 1, min(end - start - 1, size))
             at = region.find(_FRAME_MAGIC)
             while at >= 0 and left:

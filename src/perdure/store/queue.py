@@ -153,7 +153,7 @@ class Queue:
             self.bytes = sum(len(one.draft.raw) for one in self._waiting)
 
     def withdraw(self, own: Sequence[Accepted]) -> None:
-        """Take back what one caller waited for and nobody else wants. No commit may be under way."""
+        """Take back what one caller waited for and nobody else wants; no commit is under way."""
         for one in own:
             one.awaited -= 1
         self._remove([one for one in own if not one.settled and not one.kept and one.awaited <= 0])

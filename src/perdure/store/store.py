@@ -306,7 +306,7 @@ class Store:
         return Walk(header, pieces, acknowledged=tail.acknowledged, begin=place, local=local)
 
     def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
-        """The stored lines as they are, unjudged: whatever stands in place of the header, then records.
+        """The stored lines as they are, unjudged: what stands in place of the header, then records.
 
         With `seq` the header and the records before that event are left out. A place that holds no
         lines comes as a `Problem`.

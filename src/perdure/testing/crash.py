@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 ENCODINGS = ("zst", "raw")
-_STEPS = 60
+_STEPS = 40
 _CHAIN = 6
 _MISSES_MAX = 60
 _HALF = "write.half"
@@ -351,7 +351,7 @@ def _kill_chain(chain: _Chain, plan: _Plan) -> None:
             deaths.append(Death(acknowledgements=plan.rng.randint(1, 60)))
         for death in deaths:
             plan.record(death, chain.encoding, chain.run(death))
-            if plan.rng.random() < 0.5:
+            if plan.rng.random() < 0.3:
                 chain.check_copy()
     chain.check_place()
 

@@ -1,6 +1,10 @@
-"""What proves a store: contract suite, crash and power-loss harness, corruption, strategies.
+"""What proves a store; public, so that a third-party backend can be held to the same.
 
-Public, so that a third-party backend can be held to the same.
+`contract` is the suite that defines a backend. `crash` kills real processes, `powerloss` replays
+losses of power, `corruption` damages logs; `agents` are the seeded writers that they run, `ledger`
+knows what was acknowledged, `survival` says what must hold afterwards, `mutations` are the damages
+and their oracle, `peers` is a second process that takes orders. `strategies` draws values for
+property tests.
 """
 
 __all__: list[str] = []

@@ -158,6 +158,7 @@ def test_a_refused_batch_disturbs_no_commit_under_way(
     fact = {"type": "pay", "key": "k", "data": 1}
     with pytest.raises(KeyConflict):
         session.append_many([{"type": "x"}, fact, {**fact, "data": 2}])
+    assert thread.is_alive()
     backend.after = nothing
     gate.open()
     thread.join()

@@ -221,7 +221,8 @@ class Session:
                     if self._give_up(own) or not isinstance(error, Exception):
                         raise
         except BaseException:
-            if not settled:
+            # A batch that was refused has nothing to give up, and waits for no commit.
+            if own and not settled:
                 with self._committing:
                     self._give_up(own)
             raise

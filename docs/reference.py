@@ -4,6 +4,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import click
@@ -50,18 +51,24 @@ def _python() -> Iterator[str]:
     for kind in _CLASSES:
         yield f"### `{kind.__name__}`"
         yield _prose(kind)
-        for name, member in vars(kind).items():
-            if name.startswith("_"):
-                continue
-            if isinstance(member, property):
-                yield f"#### `{kind.__name__}.{name}`"
-                yield _prose(member)
-            elif callable(getattr(kind, name)):
-                yield f"#### `{kind.__name__}.{name}{_signature(getattr(kind, name))}`"
-                yield _prose(member)
+        yield from _members(kind)
     for value in _VALUES:
         yield f"### `{value.__name__}`"
         yield _prose(value)
+        yield from _members(value)
+
+
+def _members(kind: type) -> Iterator[str]:
+    """What a class defines beside its fields."""
+    for name, member in vars(kind).items():
+        if name.startswith("_") or not inspect.getdoc(member):
+            continue
+        if isinstance(member, property | cached_property):
+            yield f"#### `{kind.__name__}.{name}`"
+            yield _prose(member)
+        elif inspect.isfunction(member):
+            yield f"#### `{kind.__name__}.{name}{_signature(member)}`"
+            yield _prose(member)
 
 
 def _signature(call: object) -> str:

@@ -7,6 +7,7 @@ the edge where they occur and kept as `__cause__`.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 __all__ = [
@@ -46,6 +47,14 @@ class PerdureError(Exception):
     def __str__(self) -> str:
         """The message, then the hint."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def _clock(ms: int) -> str:
+    """A time for people, in UTC."""
+    try:
+        return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
 
 
 def _rebuild(kind: type[PerdureError], message: str, facts: dict[str, Any]) -> PerdureError:
@@ -94,7 +103,8 @@ class SessionNotFound(PerdureError):
     def __init__(self, session: str) -> None:
         """Name the id that was asked for."""
         super().__init__(
-            f"no session {session!r} in this store", hint="list the sessions with `perdure ls`"
+            f"no session {session!r} in this store",
+            hint="list the sessions with store.list() or `perdure ls`",
         )
         self.session = session
 
@@ -126,17 +136,22 @@ class SessionBusy(PerdureError):
         pid: int | None = None,
         host: str | None = None,
         since: int | None = None,
+        here: bool = False,
     ) -> None:
-        """Say who writes, as far as the lock tells."""
-        who = f"pid {pid} on {host} since {since}" if pid is not None else "another writer"
-        super().__init__(
-            f"session {session!r} is being written by {who}",
-            hint="reading never waits; to write, wait with wait=seconds or end the other writer",
-        )
+        """Say who writes, as far as the lock tells; `here`: it is this process."""
+        who = "another writer"
+        if pid is not None:
+            when = "?" if since is None else _clock(since)
+            who = f"{'this process, ' if here else ''}pid {pid} on {host} since {when}"
+        hint = "reading never waits; to write, wait with wait=seconds or end the other writer"
+        if here:
+            hint = "use the session that is open, or close it first"
+        super().__init__(f"session {session!r} is being written by {who}", hint=hint)
         self.session = session
         self.pid = pid
         self.host = host
         self.since = since
+        self.here = here
 
 
 class FormatUnsupported(PerdureError):
@@ -215,7 +230,8 @@ class SessionClosed(PerdureError):
     def __init__(self, session: str, reason: str) -> None:
         """Say why this object can no longer write."""
         super().__init__(
-            f"session {session!r}: {reason}", hint="open it again with store.writer(id)"
+            f"session {session!r}: {reason}",
+            hint="open store and session again: perdure.open(…), store.writer(id)",
         )
         self.session = session
         self.reason = reason
@@ -268,7 +284,7 @@ class SessionDamaged(PerdureError):
         """Say where the verified prefix ends and why."""
         super().__init__(
             f"session {session!r} is damaged: {reason}",
-            hint="everything before it can be read; `perdure verify` shows the details",
+            hint="what is intact can still be read; `perdure show` and `verify` say what is",
         )
         self.session = session
         self.reason = reason

@@ -103,6 +103,10 @@ class Backend(ABC):
     scheme: str
     persistent: bool = True
 
+    def __repr__(self) -> str:
+        """The scheme; a backend with a place says where."""
+        return f"{self.scheme}:"
+
     @abstractmethod
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
         """Take the exclusive right to write an existing session.

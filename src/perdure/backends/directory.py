@@ -20,6 +20,7 @@ from perdure.errors import (
     FormatUnsupported,
     InvalidValue,
     PerdureError,
+    SessionDamaged,
     SessionExists,
     SessionNotFound,
     StaleWriter,
@@ -34,6 +35,7 @@ from perdure.runtime import SYSTEM, Runtime
 __all__ = ["DirectoryBackend"]
 
 _Layout = type[RawLayout] | type[ZstdLayout]
+_NO_LOG = "its folder holds no log"
 _LAYOUTS: dict[str, _Layout] = {"zst": ZstdLayout, "raw": RawLayout}
 
 
@@ -96,6 +98,9 @@ class DirectoryBackend(Backend):
         self._root = Root(os.path.abspath(os.path.expanduser(path)), runtime, encoding)
         self._runtime = runtime
 
+    def __repr__(self) -> str:
+        return f"dir:{self._root.path}"
+
     # --- finding ---------------------------------------------------------------------------------
 
     def _folder(self, session: str) -> Folder:
@@ -107,10 +112,10 @@ class DirectoryBackend(Backend):
             raise SessionNotFound(session) from None
 
     def _layout(self, session: str, folder: Folder) -> _Layout:
-        found = [layout for layout in _LAYOUTS.values() if folder.stat(layout.file_name)]
-        if not found:
-            raise SessionNotFound(session)
-        return found[0]
+        for layout in _LAYOUTS.values():
+            if folder.stat(layout.file_name):
+                return layout
+        raise SessionDamaged(session, _NO_LOG, kind="header", start=0, end=0)
 
     def _reader(self, session: str) -> tuple[ReadFile, _Layout]:
         with self._folder(session) as folder:
@@ -273,14 +278,20 @@ class DirectoryBackend(Backend):
     # --- reading ---------------------------------------------------------------------------------
 
     def stored(self, session: str) -> Stored:
-        file, layout = self._reader(session)
+        try:
+            file, layout = self._reader(session)
+        except SessionDamaged as error:
+            return Stored(None, Problem("header", None, 0, 0, error.reason), 0)
         try:
             return _read_header(file, layout, session)
         finally:
             file.close()
 
     def scan(self, session: str, begin: int) -> Iterator[Piece]:
-        file, layout = self._reader(session)
+        try:
+            file, layout = self._reader(session)
+        except SessionDamaged:
+            return
         try:
             yield from layout.pieces(file, begin)
         finally:
@@ -333,7 +344,7 @@ class DirectoryBackend(Backend):
                 finally:
                     file.close()
         except FileNotFoundError:
-            problem = Problem("header", None, 0, 0, "the folder holds no log")
+            problem = Problem("header", None, 0, 0, _NO_LOG)
         except PerdureError as error:
             problem = Problem("header", None, 0, 0, error.message)
         return Entry(name, id, None, problem, f"dir:{self._root.store_id()}:{name}")
@@ -367,6 +378,9 @@ def _discard(nursery: Folder, name: str, folder: Folder) -> None:
 
 def _read_header(file: ReadFile, layout: _Layout, session: str | None, name: str = "") -> Stored:
     line, begin = layout.read_header(file)
+    if not line:
+        reason = "the log is empty" if not file.size() else "the first frame is damaged"
+        return Stored(None, Problem("header", None, 0, begin, reason), 0)
     what = f"session {session!r}" if session is not None else f"the session in {name!r}"
     try:
         header = decode_header(line, what)

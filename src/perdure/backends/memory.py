@@ -102,7 +102,8 @@ class MemoryBackend(Backend):
                 if who is None:
                     return self._grant(found)
             if self._runtime.monotonic() >= deadline:
-                raise SessionBusy(session, pid=who.pid, host=who.host, since=who.since)
+                here = who.pid is not None and who.pid == self._runtime.pid()
+                raise SessionBusy(session, pid=who.pid, host=who.host, since=who.since, here=here)
             self._runtime.sleep(_WAIT_STEP_SECONDS)
 
     def _grant(self, session: _Session) -> _MemoryHold:

@@ -19,6 +19,9 @@ __all__ = ["LAYOUT_FORMAT", "Root"]
 LAYOUT_FORMAT = 0
 _NAME = "store.json"
 _BYTES_MAX = 64 * 1024
+_RESTORE = (
+    'restore it, or make it anew with {"format":0,"id":"any text","encoding":"zst"}, mode 600'
+)
 
 
 class Root:
@@ -44,11 +47,24 @@ class Root:
         folder = Folder.open(self.path)
         try:
             if fresh or self._facts is None:
-                self._facts = self._read(folder)
+                self._facts = self._read_or_miss(folder)
         except BaseException:
             folder.close()
             raise
         return folder
+
+    def _read_or_miss(self, folder: Folder) -> dict[str, Any]:
+        """The description; a folder without one is no store yet, unless it holds sessions."""
+        try:
+            return self._read(folder)
+        except FileNotFoundError:
+            if folder.stat("sessions") is not None:
+                raise UnsafeFile(
+                    os.path.join(self.path, _NAME),
+                    "is missing, and there are sessions beside it",
+                    hint=_RESTORE,
+                ) from None
+            raise
 
     def sessions(self) -> Folder:
         """The folder of sessions.
@@ -113,7 +129,7 @@ class Root:
             raise UnsafeFile(
                 path,
                 "is not the description of a store",
-                hint='restore it, or write {"format":0,"id":"…","encoding":"zst"} into it',
+                hint=_RESTORE,
             )
         if facts.get("format") != LAYOUT_FORMAT or isinstance(facts.get("format"), bool):
             raise FormatUnsupported(path, found=facts.get("format"), supported=LAYOUT_FORMAT)

@@ -57,6 +57,8 @@ class _CommandLine(click.Group):
         **extra: Any,
     ) -> NoReturn:
         arguments = [*(sys.argv[1:] if args is None else args)]
+        # A stream that was closed before the start is None.
+        sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 # A terminal of another encoding shows escapes in place of what it lacks.

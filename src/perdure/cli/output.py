@@ -20,6 +20,7 @@ __all__ = [
     "failure",
     "json_line",
     "line",
+    "place",
     "record_line",
     "safe",
     "timestamp",
@@ -146,3 +147,9 @@ def timestamp(milliseconds: int) -> str:
 def cut(text: str, characters: int) -> str:
     """`text`, or its beginning with an ellipsis if it is longer."""
     return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def place(problem: dict[str, Any]) -> str:
+    """Where a problem is: its kind, the first event it touches, and its bytes."""
+    event = "" if problem["record"] is None else f" at event {problem['record']}"
+    return f"{problem['kind']}{event}, bytes {problem['start']} to {problem['end']}"

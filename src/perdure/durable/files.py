@@ -61,6 +61,8 @@ def _check_private(path: str, status: os.stat_result) -> None:
         raise UnsafeFile(path, f"belongs to user {status.st_uid}")
     if mode & 0o077:
         fix = f"chmod {wanted:o} {path}"
+        if kind == stat.S_IFDIR:
+            fix = f"name another folder, or if it is the store's alone: {fix}"
         raise UnsafeFile(path, f"mode {mode:o} lets others in, expected {wanted:o}", hint=fix)
     if kind == stat.S_IFREG and status.st_nlink != 1:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")

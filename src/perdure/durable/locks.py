@@ -145,7 +145,8 @@ class Lock:
             tries += 1
             if tries > _RETRIES and runtime.monotonic() >= deadline:
                 who = holder(folder) or Holder()
-                raise SessionBusy(session, pid=who.pid, host=who.host, since=who.since)
+                here = who.pid is not None and who.pid == runtime.pid()
+                raise SessionBusy(session, pid=who.pid, host=who.host, since=who.since, here=here)
             runtime.sleep(_RETRY_SECONDS if tries <= _RETRIES else 10 * _RETRY_SECONDS)
         _open_locks.add(self)
 

@@ -70,7 +70,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         preset: name of the agent preset a resume rebuilds.
         config: configuration a resume rebuilds, any JSON value.
         source: where an import was found.
-        vocabulary: "perdure/1", or None: the caller owns all event types and no closers apply.
+        vocabulary: "perdure/1"; anything else, or None: the caller owns all event types, and
+            recovery closes nothing.
         genesis: 64 hex digits that the first record links to.
         digest: SHA-256 of the header line without this member, 64 hex digits.
 
@@ -133,6 +134,11 @@ def new_header(
         )
     if type(cwd) is str and source is None and not posixpath.isabs(cwd):
         raise InvalidValue("cwd", f"{cwd!r} is not absolute", hint="use os.path.abspath")
+    for name, given, kind in (("parent", parent, Parent), ("source", source, Source)):
+        if given is not None and not isinstance(given, kind):
+            raise InvalidValue(
+                name, f"{given!r:.80} is no {kind.__name__}", hint=f"perdure.{kind.__name__}(…)"
+            )
     if origin not in (None, "subagent"):
         raise InvalidValue("origin", f"{origin!r} is not 'subagent' or None")
     for name, number in (("seed", seed), ("depth", depth)):

@@ -36,6 +36,10 @@ class Inspection:
         self._closers: list[Event] | None = None
         self._later = 0
 
+    def __repr__(self) -> str:
+        """Which session; its state is not looked up for this."""
+        return f"<Inspection of {self.id!r}>"
+
     def _walk(self) -> Walk | None:
         """A new pass; the tail is read first, so that the log is never behind it."""
         if self.header is None:

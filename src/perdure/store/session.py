@@ -71,6 +71,11 @@ class Session:
         self._closed: str | None = None
         self._released = False
 
+    def __repr__(self) -> str:
+        """Which session, how far, and whether it can still be written."""
+        state = "closed" if self.closed else "open"
+        return f"<Session {self.id!r} at {self.position.seq}, {state}>"
+
     # --- what it is ------------------------------------------------------------------------------
 
     @property
@@ -102,7 +107,10 @@ class Session:
         time: int | None = None,
         ignorable: bool = False,
     ) -> Event:
-        """Append one event; it is durable when this returns, and not in the log if this raises.
+        """Append one event; it is durable when this returns.
+
+        If this raises it is not in the log, but for a failed sync: then the writer is dead, the
+        error has `lost`, and reopening shows whether it was stored.
 
         The same (type, key) with an equal JSON value and turn returns the event stored before.
 
@@ -110,7 +118,6 @@ class Session:
             InvalidValue: a field or the data cannot be kept; nothing was accepted.
             KeyConflict: the key belongs to another fact; nothing was written.
             StorageFull, StorageUnavailable: not stored; what was buffered before is still held.
-                With `lost`, the writer is dead and whether they were stored is unknown.
             StaleWriter: somebody else wrote; `lost` names what was not stored.
             SessionExists: the first commit of a new session came too late.
             SessionClosed: closed, or used in a forked child.
@@ -141,7 +148,7 @@ class Session:
 
         """
         now = self._runtime.now_ms()
-        return self._append_durably([_draft(event, now) for event in events], at)
+        return self._append_durably([_draft(event, now, n) for n, event in enumerate(events)], at)
 
     def buffer(
         self,
@@ -233,7 +240,7 @@ class Session:
             raise InvalidValue(
                 "seq",
                 f"{at!r} does not continue the log, {self._queue.next_seq} would",
-                hint="leave seq out, or read the log again",
+                hint="leave the number out, or read the log again",
             )
 
     def _give_up(self, own: Sequence[Accepted]) -> bool:
@@ -396,10 +403,14 @@ def chain_behind(error: BaseException, failure: BaseException, when: str) -> Non
     last.__context__ = failure
 
 
-def _draft(event: Mapping[str, Any], now: int) -> Draft:
+def _draft(event: Mapping[str, Any], now: int, number: int) -> Draft:
+    place = f"events[{number}]"
     if not isinstance(event, Mapping):
-        raise InvalidValue("event", f"{event!r:.80} is not a mapping", hint='{"type": …, …}')
+        raise InvalidValue(place, f"{event!r:.80} is not a mapping", hint='{"type": …, …}')
     for name in event:
         if name not in _MEMBERS:
-            raise InvalidValue(f"event.{name}", "an event has no such member")
-    return draft(**{"type": None, "data": None, "time": now, **event})
+            raise InvalidValue(f"{place}.{name!s:.80}", "an event has no such member")
+    try:
+        return draft(**{"type": None, "data": None, "time": now, **event})
+    except InvalidValue as error:
+        raise InvalidValue(f"{place}.{error.path}", error.reason, hint=error.hint) from None

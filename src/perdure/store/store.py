@@ -89,6 +89,10 @@ class Store:
         self._closed = False
         _open_stores.add(self)
 
+    def __repr__(self) -> str:
+        """The medium, and whether the store is open."""
+        return f"<Store {self._backend!r}, {'closed' if self._closed else 'open'}>"
+
     # --- writing ---------------------------------------------------------------------------------
 
     def create(

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UnsafeFile
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.store.inspection import Inspection
@@ -16,7 +16,7 @@ class Report(NamedTuple):
 
     Attributes:
         session: its id.
-        status: ok, running, torn, interrupted, damaged or unsupported.
+        status: ok, running, torn, interrupted, damaged, unsafe or unsupported.
         events: number of verified events.
         position: where the verified prefix ends; None without a readable header.
         closers: number of events that will close what was left open.
@@ -36,7 +36,7 @@ class Report(NamedTuple):
     @property
     def sound(self) -> bool:
         """False if something was changed or lost; a torn or interrupted session is sound."""
-        return self.status not in ("damaged", "unsupported") and not any(
+        return self.status not in ("damaged", "unsafe", "unsupported") and not any(
             problem.kind == "noise" for problem in self.problems
         )
 
@@ -88,4 +88,5 @@ def verify_session(backend: Backend, session: str) -> Report:
 def unreadable(session: str, error: PerdureError) -> Report:
     """The report of a session that could not even be opened."""
     problem = Problem("header", None, 0, 0, error.message)
-    return Report(session, "damaged", 0, None, 0, [problem], 0)
+    status = "unsafe" if isinstance(error, UnsafeFile) else "damaged"
+    return Report(session, status, 0, None, 0, [problem], 0)

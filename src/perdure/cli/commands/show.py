@@ -33,7 +33,9 @@ def command(ctx: click.Context, session: str, as_json: bool) -> int:
         output.document(facts)
     else:
         _print(facts)
-    return Exit.DAMAGE if facts["status"] == "damaged" or facts["problems"] else Exit.OK
+    # A torn tail is the ordinary trace of a crash, and the next writer sets it aside.
+    worse = facts["problems"][1 if facts["status"] == "torn" else 0 :]
+    return Exit.DAMAGE if facts["status"] == "damaged" or worse else Exit.OK
 
 
 def _facts(found: Inspection) -> dict[str, Any]:
@@ -42,7 +44,6 @@ def _facts(found: Inspection) -> dict[str, Any]:
     counts = Counter(
         event.type for event in found.events if verified is not None and event.seq <= verified.seq
     )
-    torn = found.status == "torn"
     return {
         "session": found.id,
         "status": found.status if found.header is None or not found.damaged else "damaged",
@@ -51,8 +52,7 @@ def _facts(found: Inspection) -> dict[str, Any]:
         "holder": found.holder._asdict() if found.holder is not None else None,
         "counts": dict(sorted(counts.items())),
         "closers": [event.as_dict() for event in closers],
-        # A torn tail is the ordinary trace of a crash: the status tells of it.
-        "problems": [problem._asdict() for problem in found.problems[1 if torn else 0 :]],
+        "problems": [problem._asdict() for problem in found.problems],
         "later": found.later_count,
     }
 
@@ -74,11 +74,11 @@ def _print(facts: dict[str, Any]) -> None:
     for kind, count in facts["counts"].items():
         output.line(f"{count:>8}  {kind}")
     if facts["closers"]:
-        output.line("a writer died here; the next one will add:")
+        output.line("left open by the last writer; the next one will add:")
         for event in facts["closers"]:
             output.line(f"  {event['seq']:>6}  {event['type']}  {_outcome(event['data'])}".rstrip())
     for problem in facts["problems"]:
-        output.line("problem   {reason} ({kind}, bytes {start} to {end})".format_map(problem))
+        output.line(f"problem   {output.place(problem)}: {problem['reason']}")
     if facts["later"]:
         output.line(f"{facts['later']} intact events stand behind the damage, unverified")
 

@@ -11,6 +11,8 @@ from perdure.store import Report, Store
 
 __all__ = ["command"]
 
+_PROBLEMS_SHOWN = 5
+
 
 @click.command("verify")
 @click.argument("sessions", metavar="[ID]...", nargs=-1)
@@ -40,7 +42,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     sound = all(report.sound for report in reports)
     if as_json:
         body = [report.as_dict() for report in reports]
-        output.document({"sound": sound, "sessions": body})
+        output.document({"sound": sound and code is Exit.OK, "sessions": body})
     elif not reports and code is Exit.OK:
         output.line(f"no sessions in {ctx.obj}")
     return code if sound else Exit.DAMAGE
@@ -61,8 +63,11 @@ def _told(report: Report, *, as_json: bool) -> Report:
         text = f"{report.status:<12} {report.session}  {report.events} events"
         if report.closers:
             text += f", {report.closers} to be added for what a crash left open"
-        if report.problems:
-            more = len(report.problems) - 1
-            text += f": {report.problems[0].reason}" + (f" (and {more} more)" if more else "")
+        if report.later:
+            text += f", {report.later} intact ones behind the damage"
         output.line(text)
+        for problem in report.problems[:_PROBLEMS_SHOWN]:
+            output.line(f"    {output.place(problem._asdict())}: {problem.reason}")
+        if len(report.problems) > _PROBLEMS_SHOWN:
+            output.line(f"    and {len(report.problems) - _PROBLEMS_SHOWN} more")
     return report

@@ -138,12 +138,13 @@ def test_unknown_session_is_not_found(line: Line, command: list[str]) -> None:
     result = line(*command)
     assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
     assert result.stderr == (
-        "error: no session 'x' in this store\nhint: list the sessions with store.list() or `perdure ls`\n"
+        "error: no session 'x' in this store\n"
+        "hint: list the sessions with store.list() or `perdure ls`\n"
     )
     assert line.error(*command) == {
         "code": "session-not-found",
         "message": "no session 'x' in this store",
-        "hint": "list the sessions with `perdure ls`",
+        "hint": "list the sessions with store.list() or `perdure ls`",
         "retryable": False,
         "exit": 5,
         "facts": {"session": "x"},

@@ -74,10 +74,13 @@ class _DirectoryHold(Hold):
         self.lock.check()
 
     def release(self) -> None:
-        self.slots.close()
-        self.log.close()
-        self.lock.release()
-        self.folder.close()
+        # Whatever goes wrong with one, the lock is given back.
+        try:
+            self.slots.close()
+            self.log.close()
+        finally:
+            self.lock.release()
+            self.folder.close()
 
 
 class DirectoryBackend(Backend):

@@ -30,8 +30,11 @@ def open_backend(
 
     """
     text = os.fspath(location)
-    if "\0" in text:
-        raise InvalidValue("location", "holds a NUL character", hint="name a folder")
+    try:
+        if not isinstance(text, str) or b"\0" in os.fsencode(text):
+            raise ValueError
+    except ValueError:
+        raise InvalidValue("location", f"{text!r:.80} names no folder") from None
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme.isalnum() or len(scheme) == 1:
         scheme, rest = "dir", text
@@ -43,5 +46,9 @@ def open_backend(
     if scheme == "dir" and not rest:
         raise InvalidValue("location", "empty path", hint="name a folder, such as ~/.perdure")
     module, name = SCHEMES[scheme]
-    backend: Backend = getattr(import_module(module), name)(rest, runtime=runtime, **options)
+    try:
+        backend: Backend = getattr(import_module(module), name)(rest, runtime=runtime, **options)
+    except FileNotFoundError as error:
+        # A relative path in a working directory that is gone.
+        raise InvalidValue("location", f"{text!r:.80}: {error.strerror}") from error
     return backend

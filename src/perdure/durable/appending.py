@@ -14,6 +14,8 @@ __all__ = ["AppendFile", "ReadFile"]
 class ReadFile:
     """An open private file, read at any place without moving a cursor."""
 
+    fd = -1
+
     def __init__(self, folder: Folder, name: str, flags: int = os.O_RDONLY) -> None:
         """Open it.
 
@@ -63,9 +65,11 @@ class ReadFile:
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        # A signal in between leaves it open; it must not be closed twice, when its number may be
+        # another file's.
+        descriptor, self.fd = self.fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __del__(self) -> None:
         """Nothing stays open that nobody can reach."""

@@ -71,6 +71,8 @@ def _check_private(path: str, status: os.stat_result) -> None:
 class Folder:
     """An open private folder. Names given to its methods are single path components."""
 
+    fd = -1
+
     def __init__(self, path: str, descriptor: int) -> None:
         """Wrap an open descriptor; use `open`, `make` or `child` instead."""
         self.path = path
@@ -135,8 +137,10 @@ class Folder:
                     raise
                 self._mkdir(name)
                 descriptor = os.open(name, flags, dir_fd=self.fd)
-        except FileNotFoundError:
-            raise
+        except FileNotFoundError as error:
+            if not make:
+                raise
+            raise translated(error, path) from error
         except OSError as error:
             raise translated(error, path) from error
         return self._checked(path, descriptor)
@@ -298,9 +302,11 @@ class Folder:
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        # A signal in between leaves it open; it must not be closed twice, when its number may be
+        # another file's.
+        descriptor, self.fd = self.fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __del__(self) -> None:
         """Nothing stays open that nobody can reach."""
@@ -317,14 +323,19 @@ class Folder:
 
 def _make_parents(path: str) -> None:
     """Create the folders above a root, each durable before the next; they get the usual mode."""
-    if os.path.isdir(path):
-        return
-    above = os.path.dirname(path)
-    _make_parents(above)
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        _make_parent(folder)
+
+
+def _make_parent(path: str) -> None:
     crash.point("folder.parents")
     with suppress(FileExistsError):
         os.mkdir(path)
-    parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if crash.observed():
             made, holder = os.stat(path), os.fstat(parent)

@@ -189,16 +189,15 @@ class Lock:
         """Give it back. In a forked child only the copy is closed, the parent keeps the lock."""
         if self._fd < 0:
             return
-        descriptor, self._fd = self._fd, -1
-        _open_locks.discard(self)
-        try:
+        # In this order a signal at any place leaves a lock that a second call gives back.
+        with contextlib.suppress(OSError):
             if self._pid == self._runtime.pid():
                 # Between the next holder's lock and its signature nobody shall read our name.
-                with contextlib.suppress(OSError):
-                    write_at(descriptor, b"\n", 0)
-                _give_back(descriptor)
-        finally:
-            os.close(descriptor)
+                write_at(self._fd, b"\n", 0)
+                _give_back(self._fd)
+        descriptor, self._fd = self._fd, -1
+        os.close(descriptor)
+        _open_locks.discard(self)
 
     def __del__(self) -> None:
         """A writer that was dropped without being closed must not block the next one."""
@@ -207,11 +206,14 @@ class Lock:
 
     def _forget_in_child(self) -> None:
         """A forked child keeps no copy: neither of the lock nor of the files it protects."""
+        # The parent may have been closing one of them when it forked.
         for each in self.companions:
-            each.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            with contextlib.suppress(OSError):
+                each.close()
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 _open_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()

@@ -68,6 +68,8 @@ def _unpack(raw: bytes) -> Slot | None:
 class TailSlots:
     """The tail file of one session folder."""
 
+    _fd = -1
+
     def __init__(self, folder: Folder) -> None:
         """Open it for writing, creating it where missing."""
         self._folder = folder
@@ -111,6 +113,8 @@ class TailSlots:
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # A signal in between leaves it open; it must not be closed twice, when its number may be
+        # another file's.
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -142,11 +142,13 @@ def draft(
     if type.__class__ is not str or not _TYPE.match(type):
         raise InvalidValue(
             "type",
-            f"{type!r} is not an event type",
+            f"{values.shown(type)} is not an event type",
             hint="lower-case letters, digits and . _ / - after a letter, at most 128 characters",
         )
     if time.__class__ is not int or not -limits.TIME_MS_MAX <= time <= limits.TIME_MS_MAX:
-        raise InvalidValue("time", f"{time!r} is not a time", hint="integer Unix milliseconds")
+        raise InvalidValue(
+            "time", f"{values.shown(time)} is not a time", hint="integer Unix milliseconds"
+        )
     if agent is not None:
         _check_name("agent", agent, limits.AGENT_CHARS_MAX)
     if turn is not None:
@@ -154,13 +156,13 @@ def draft(
     if key is not None:
         _check_name("key", key, limits.KEY_CHARS_MAX)
     if ignorable is not True and ignorable is not False:
-        raise InvalidValue("ignorable", f"{ignorable!r} is not a bool")
+        raise InvalidValue("ignorable", f"{values.shown(ignorable)} is not a bool")
     value = values.snapshot(data)
     raw = values.encode(value)
-    if len(raw) > limits.RECORD_BYTES_MAX - 64 * 1024:
+    if len(raw) > limits.DATA_BYTES_MAX:
         raise InvalidValue(
             "data",
-            f"{len(raw)} bytes of JSON, a record holds at most {limits.RECORD_BYTES_MAX}",
+            f"{len(raw)} bytes of JSON, at most {limits.DATA_BYTES_MAX} are kept",
             hint="keep large content beside the log (put_blob) and refer to it by its digest",
         )
     return Draft(type, time, agent, turn, key, ignorable, value, raw)
@@ -169,4 +171,7 @@ def draft(
 def _check_name(field: str, value: object, chars_max: int) -> None:
     # A subclass of str would not come back as what it was.
     if type(value) is not str or not 1 <= len(value) <= chars_max:
-        raise InvalidValue(field, f"{value!r:.80} is not a string of 1 to {chars_max} characters")
+        raise InvalidValue(
+            field, f"{values.shown(value)} is not a string of 1 to {chars_max} characters"
+        )
+    values.check_text(field, value)

@@ -129,21 +129,25 @@ def new_header(
     if created_at.__class__ is not int or not 0 <= created_at <= limits.TIME_MS_MAX:
         raise InvalidValue(
             "created_at",
-            f"{created_at!r} is not a creation time",
+            f"{values.shown(created_at)} is not a creation time",
             hint="integer Unix milliseconds from 0 to 2**53 - 1",
         )
     if type(cwd) is str and source is None and not posixpath.isabs(cwd):
-        raise InvalidValue("cwd", f"{cwd!r} is not absolute", hint="use os.path.abspath")
+        raise InvalidValue(
+            "cwd", f"{values.shown(cwd)} is not absolute", hint="use os.path.abspath"
+        )
     for name, given, kind in (("parent", parent, Parent), ("source", source, Source)):
         if given is not None and not isinstance(given, kind):
             raise InvalidValue(
-                name, f"{given!r:.80} is no {kind.__name__}", hint=f"perdure.{kind.__name__}(…)"
+                name,
+                f"{values.shown(given)} is no {kind.__name__}",
+                hint=f"perdure.{kind.__name__}(…)",
             )
-    if origin not in (None, "subagent"):
-        raise InvalidValue("origin", f"{origin!r} is not 'subagent' or None")
+    if origin is not None and (type(origin) is not str or origin != "subagent"):
+        raise InvalidValue("origin", f"{values.shown(origin)} is not 'subagent' or None")
     for name, number in (("seed", seed), ("depth", depth)):
         if number.__class__ is not int or number < 0:
-            raise InvalidValue(name, f"{number!r} is not a count")
+            raise InvalidValue(name, f"{values.shown(number)} is not a count")
     plain = Header(
         format=FORMAT,
         id=id,
@@ -161,7 +165,7 @@ def new_header(
     )
     try:
         msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(plain, config=None)), Header)
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as error:
         # What would not be read back as it is must not be written: "... - at `$.preset`".
         reason, _, place = str(error).partition(" - at `$.")
         raise InvalidValue(place.rstrip("`") or "header", reason) from error
@@ -186,8 +190,9 @@ def check_id(id: object) -> None:
     """
     if not isinstance(id, str) or not 1 <= len(id) <= limits.ID_CHARS_MAX:
         raise InvalidValue(
-            "id", f"{id!r:.80} is not a string of 1 to {limits.ID_CHARS_MAX} characters"
+            "id", f"{values.shown(id)} is not a string of 1 to {limits.ID_CHARS_MAX} characters"
         )
+    values.check_text("id", id)
 
 
 def encode_header(header: Header) -> bytes:
@@ -200,7 +205,7 @@ def _encode(header: Header) -> bytes:
     """The line; the digest, its last member, is taken of the line without that member."""
     members = msgspec.to_builtins(header)
     members.pop("digest", None)
-    body = values.encode(members)
+    body = values.encode(members, "header")
     if not header.digest:
         return body + b"\n"
     return b'%s,"digest":"%s"}\n' % (body[:-1], header.digest.encode())

@@ -2,6 +2,7 @@
 
 __all__ = [
     "AGENT_CHARS_MAX",
+    "DATA_BYTES_MAX",
     "DEPTH_MAX",
     "ID_CHARS_MAX",
     "INTEGER_BITS_MAX",
@@ -16,6 +17,9 @@ __all__ = [
 
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 """One record line, its newline included. Larger data belongs outside the log."""
+
+DATA_BYTES_MAX = RECORD_BYTES_MAX - 64 * 1024
+"""Data of one event, as JSON: what a record holds less room for its other members."""
 
 RUN_EVENTS_MIN = 3
 """Fewer equal neighbours are not worth a packed run."""

@@ -7,6 +7,7 @@ bytes, sets, foreign keys) is refused by `snapshot` with the path to the offende
 """
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ import msgspec
 from perdure.errors import InvalidValue
 from perdure.model.limits import DEPTH_MAX, INTEGER_BITS_MAX
 
-__all__ = ["canonical", "decode", "encode", "snapshot", "text"]
+__all__ = ["canonical", "check_text", "decode", "encode", "shown", "snapshot", "text"]
 
 _encoder = msgspec.json.Encoder()
 _sorted = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
 _FLAT = (str, bool, type(None))
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""A surrogate pair as two code points: JSON has no form for it other than the one character."""
 
 
 class _RefusedError(Exception):
@@ -92,7 +95,7 @@ def _copy_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     for name, item in items.items():
         if type(name) is not str:
             raise _RefusedError(
-                f"key {name!r:.80} is a {type(name).__qualname__}", "keys of objects are strings"
+                f"key {shown(name)} is a {type(name).__qualname__}", "keys of objects are strings"
             )
         if type(item) not in _FLAT:
             try:
@@ -126,14 +129,43 @@ def _cyclic(value: Any) -> bool:
     return False
 
 
-def encode(value: Any) -> bytes:
-    """JSON text of a snapshot, UTF-8, no spaces, keys in the order given."""
+def check_text(path: str, string: str) -> None:
+    """Refuse a string that would come back as another one.
+
+    Raises:
+        InvalidValue: it holds a surrogate pair as two code points.
+
+    """
+    if not string.isascii() and _PAIR.search(string):
+        raise InvalidValue(
+            path,
+            "holds a surrogate pair as two code points",
+            hint="join them: s.encode('utf-16', 'surrogatepass').decode('utf-16')",
+        )
+
+
+def shown(value: object) -> str:
+    """A value in a message: cut, and whatever its own `repr` does."""
+    try:
+        return text(f"{value!r:.80}")
+    except Exception:  # noqa: BLE001 - a message about a bad value must not fail because of it
+        return f"a {type(value).__qualname__}"
+
+
+def encode(value: Any, path: str = "data") -> bytes:
+    """JSON text of a snapshot, UTF-8, no spaces, keys in the order given.
+
+    Raises:
+        InvalidValue: a string in it holds a surrogate pair as two code points.
+
+    """
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
         # UTF-8 has no form for lone surrogates, JSON has: "\ud83d". The error handler of that
         # name writes exactly this escape.
         plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        check_text(path, plain)
         return plain.encode("utf-8", "backslashreplace")
 
 

@@ -9,7 +9,7 @@ verified cannot be taken back.
 import itertools
 import re
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from perdure.model.header import Header
 from perdure.model.limits import RECORD_BYTES_MAX
@@ -288,6 +288,14 @@ class Walk:
     def close(self) -> None:
         """Let go of the log; nothing more can be read."""
         self._pieces.close()
+
+    def __enter__(self) -> Self:
+        """The walk itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Let go of the log: an error that somebody keeps shall not keep it open."""
+        self.close()
 
     def _find_later(self) -> Iterator[Record]:
         doubted, self._doubted = self._doubted, []

@@ -40,21 +40,24 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def schedule(self, session: Flushable) -> None:
-        """Let `session` be flushed when its batch is due."""
+    def schedule(self, session: Flushable) -> bool:
+        """Let `session` be flushed when its batch is due; False if nobody is there to do it."""
         if self._pid != self._runtime.pid():
             # A forked child has neither the thread nor a usable lock.
             self._reset()
         with self._wake:
             if self._stopped:
-                return
-            self._due.setdefault(session, self._runtime.monotonic() + DELAY_SECONDS)
+                return False
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="perdure-flusher", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="perdure-flusher", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                self._thread = thread
+            self._due.setdefault(session, self._runtime.monotonic() + DELAY_SECONDS)
             self._wake.notify()
+        return True
 
     def _run(self) -> None:
         while (session := self._next_due()) is not None:

@@ -23,6 +23,7 @@ from perdure.errors import (
     StaleWriter,
     StorageUnavailable,
 )
+from perdure.model import values
 from perdure.model.event import Draft, Event, draft
 from perdure.model.header import Header
 from perdure.model.record import Position, seal
@@ -120,6 +121,7 @@ class Session:
             StorageFull, StorageUnavailable: not stored; what was buffered before is still held.
             StaleWriter: somebody else wrote; `lost` names what was not stored.
             SessionExists: the first commit of a new session came too late.
+            SessionBusy: another program locks the log itself; may be tried again.
             SessionClosed: closed, or used in a forked child.
 
         """
@@ -188,8 +190,10 @@ class Session:
             accepted: list[Accepted] = []
             self._queue.accept([made], accepted, keep=True)
             due, self._due = self._due, True
-        if not due:
-            self._flusher.schedule(self)
+        if not due and not self._flusher.schedule(self):
+            # No thread can be started: what it would do in 200 ms is tried at once.
+            with suppress(PerdureError):
+                self.flush()
         return accepted[0].event
 
     def flush(self) -> None:
@@ -239,7 +243,7 @@ class Session:
         if at is not None and at != self._queue.next_seq:
             raise InvalidValue(
                 "seq",
-                f"{at!r} does not continue the log, {self._queue.next_seq} would",
+                f"{values.shown(at)} does not continue the log, {self._queue.next_seq} would",
                 hint="leave the number out, or read the log again",
             )
 
@@ -406,10 +410,10 @@ def chain_behind(error: BaseException, failure: BaseException, when: str) -> Non
 def _draft(event: Mapping[str, Any], now: int, number: int) -> Draft:
     place = f"events[{number}]"
     if not isinstance(event, Mapping):
-        raise InvalidValue(place, f"{event!r:.80} is not a mapping", hint='{"type": …, …}')
+        raise InvalidValue(place, f"{values.shown(event)} is not a mapping", hint='{"type": …, …}')
     for name in event:
         if name not in _MEMBERS:
-            raise InvalidValue(f"{place}.{name!s:.80}", "an event has no such member")
+            raise InvalidValue(f"{place}[{values.shown(name)}]", "an event has no such member")
     try:
         return draft(**{"type": None, "data": None, "time": now, **event})
     except InvalidValue as error:

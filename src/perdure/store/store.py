@@ -19,6 +19,7 @@ from perdure.errors import (
     SessionExists,
     SessionNotFound,
 )
+from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, new_header
 from perdure.model.record import seal
@@ -164,14 +165,15 @@ class Store:
         stored = self._backend.stored(id)
         if stored.header is None:
             raise damage(id, stored)
-        walk = self._walk(id, stored.header, self._backend.tail(id), stored.begin)
         keys: Keys = {}
         work = OpenWork()
-        for record in walk.records():
-            work.record(record)
-            if record.fields.key is not None:
-                keys[record.type, record.fields.key] = record.first
-        if walk.verdict is Verdict.DAMAGED:
+        with self._walk(id, stored.header, self._backend.tail(id), stored.begin) as walk:
+            for record in walk.records():
+                work.record(record)
+                if record.fields.key is not None:
+                    keys[record.type, record.fields.key] = record.first
+            damaged = walk.verdict is Verdict.DAMAGED
+        if damaged:
             raise damage(id, stored, walk)
         self._backend.settle(hold, walk)
         return stored.header, keys, work
@@ -269,7 +271,9 @@ class Store:
 
         """
         if seq.__class__ is not int or seq < 0:
-            raise InvalidValue("seq", f"{seq!r} is not a sequence number", hint="0, 1, 2, …")
+            raise InvalidValue(
+                "seq", f"{values.shown(seq)} is not a sequence number", hint="0, 1, 2, …"
+            )
         if isinstance(types, str):
             raise InvalidValue("types", "is one string", hint="a list or a set of event types")
         stored = self._backend.stored(id)
@@ -284,23 +288,24 @@ class Store:
         place = self._backend.seek(id, seq) if seq else begin
         if place > begin:
             # Damage can lead the search astray; then the page is read from the start.
-            first = next(self._walk(id, header, tail, place, local=True).records(), None)
+            with self._walk(id, header, tail, place, local=True) as walk:
+                first = next(walk.records(), None)
             if first is None or first.first > seq:
                 place = begin
-        walk = self._walk(id, header, tail, place, local=place > begin)
-        for record in walk.records():
-            if record.last >= seq:
-                if types is None or record.type in types:
-                    yield from record.events(seq)
-                seq = record.last + 1
-        if walk.verdict is not Verdict.DAMAGED:
-            return
+        with self._walk(id, header, tail, place, local=place > begin) as walk:
+            for record in walk.records():
+                if record.last >= seq:
+                    if types is None or record.type in types:
+                        yield from record.events(seq)
+                    seq = record.last + 1
+            if walk.verdict is not Verdict.DAMAGED:
+                return
         if place > begin:
             # A doubled or misplaced part is not where the page ends if the start leads past it.
-            walk = self._walk(id, header, tail, begin)
-            for record in walk.records():
-                if record.last >= seq and (types is None or record.type in types):
-                    yield from record.events(seq)
+            with self._walk(id, header, tail, begin) as walk:
+                for record in walk.records():
+                    if record.last >= seq and (types is None or record.type in types):
+                        yield from record.events(seq)
         raise damage(id, self._backend.stored(id), walk)
 
     def _walk(
@@ -389,7 +394,9 @@ class Store:
 def check_wait(wait: float) -> None:
     """Refuse what is no time to wait."""
     if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise InvalidValue("wait", f"{wait!r} is not a time to wait", hint="seconds, 0 or more")
+        raise InvalidValue(
+            "wait", f"{values.shown(wait)} is not a time to wait", hint="seconds, 0 or more"
+        )
 
 
 def _append_to(session: Session, batch: Batch) -> Events:
@@ -398,14 +405,14 @@ def _append_to(session: Session, batch: Batch) -> Events:
     bare: list[dict[str, Any]] = []
     for offset, event in enumerate(batch):
         if not isinstance(event, Mapping):
-            raise InvalidValue(f"events[{offset}]", f"{event!r:.80} is not a mapping")
+            raise InvalidValue(f"events[{offset}]", f"{values.shown(event)} is not a mapping")
         seq = event.get("seq")
         if "seq" in event:
             at = seq - offset if seq.__class__ is int and at is None else at
             if seq.__class__ is not int or at is None or seq != at + offset:
                 raise InvalidValue(
                     f"events[{offset}].seq",
-                    f"{seq!r} does not continue the events before it",
+                    f"{values.shown(seq)} does not continue the events before it",
                     hint="leave seq out, or number without gaps",
                 )
         bare.append({name: value for name, value in event.items() if name != "seq"})
@@ -416,6 +423,16 @@ def _append_to(session: Session, batch: Batch) -> Events:
 
 
 _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked child neither waits for a lock that a thread of its parent held, nor closes for it."""
+    for store in list(_open_stores):
+        store._mutex = threading.Lock()  # noqa: SLF001
+        store._sessions = weakref.WeakSet()  # noqa: SLF001
+
+
+SYSTEM.at_fork(_forget_in_child)
 
 
 def _close_at_exit() -> None:
@@ -449,8 +466,8 @@ def open_store(
         InvalidValue: the location or an option is not known.
 
     """
-    if encoding not in (None, "zst", "raw"):
-        raise InvalidValue("encoding", f"{encoding!r} is not 'zst' or 'raw'")
+    if encoding is not None and (type(encoding) is not str or encoding not in ("zst", "raw")):
+        raise InvalidValue("encoding", f"{values.shown(encoding)} is not 'zst' or 'raw'")
     return Store(
         open_backend(location, runtime=runtime, encoding=encoding), runtime=runtime, pack=pack
     )

@@ -187,8 +187,10 @@ def _interrupt_at(call: int) -> Callable[[FrameType, str, Any], Any]:
     left = [call]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        code = frame.f_code
-        if code.co_name.startswith(("<", "__del__")):
+        code, outer = frame.f_code, frame.f_back
+        if code.co_name.startswith(("<", "__del__")) or (
+            outer is not None and outer.f_code.co_name == "__del__"
+        ):
             # What is raised there is lost, in a test as in life.
             return None
         if not any(part in code.co_filename for part in _WATCHED):

@@ -189,15 +189,22 @@ class Lock:
         """Give it back. In a forked child only the copy is closed, the parent keeps the lock."""
         if self._fd < 0:
             return
-        # In this order a signal at any place leaves a lock that a second call gives back.
-        with contextlib.suppress(OSError):
-            if self._pid == self._runtime.pid():
+        own = self._pid == self._runtime.pid()
+        # A signal at any place leaves a lock that is free, or that a second call gives back.
+        try:
+            if own:
                 # Between the next holder's lock and its signature nobody shall read our name.
-                write_at(self._fd, b"\n", 0)
-                _give_back(self._fd)
-        descriptor, self._fd = self._fd, -1
-        os.close(descriptor)
-        _open_locks.discard(self)
+                with contextlib.suppress(OSError):
+                    write_at(self._fd, b"\n", 0)
+        finally:
+            try:
+                if own:
+                    with contextlib.suppress(OSError):
+                        _give_back(self._fd)
+            finally:
+                descriptor, self._fd = self._fd, -1
+                os.close(descriptor)
+                _open_locks.discard(self)
 
     def __del__(self) -> None:
         """A writer that was dropped without being closed must not block the next one."""

@@ -426,7 +426,7 @@ _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:
-    """A forked child neither waits for a lock that a thread of its parent held, nor closes for it."""
+    """A forked child neither waits for a lock of its parent's threads, nor closes for it."""
     for store in list(_open_stores):
         store._mutex = threading.Lock()  # noqa: SLF001
         store._sessions = weakref.WeakSet()  # noqa: SLF001

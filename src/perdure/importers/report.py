@@ -108,6 +108,11 @@ class ImportReport(NamedTuple):
         return tuple(source for source in self.sources if source.error is not None)
 
     @property
+    def doubtful(self) -> tuple[SourceReport, ...]:
+        """The sources of which no line was sound: kept as they are, and surely no such log."""
+        return tuple(source for source in self.sources if 0 < source.found <= source.problem_count)
+
+    @property
     def skipped(self) -> tuple[SourceReport, ...]:
         """The files that were not imported, each with the reason."""
         return tuple(source for source in self.sources if source.skipped is not None)

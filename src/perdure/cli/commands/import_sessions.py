@@ -25,7 +25,8 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
 
     JSON: {format, found, new, unchanged, left_out, problem_count, sources: [{path, session, found,
     new, unchanged, left_out, problems: [{path, line, offset, reason}], problem_count, skipped,
-    error: {code, message, hint}}]}. Exit code 1 if a file could not be imported.
+    error: {code, message, hint}}]}. Exit code 1 if a file could not be imported, or if no line of
+    it was sound.
     """
     from perdure.importers import import_sessions
 
@@ -40,7 +41,7 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
             "{found} lines found, {new} new, {unchanged} unchanged, {left_out} left out, "
             "{problem_count} problems".format_map(body)
         )
-    return Exit.FAILED if report.failed else Exit.OK
+    return Exit.FAILED if report.failed or report.doubtful else Exit.OK
 
 
 def _print(source: dict[str, Any]) -> None:

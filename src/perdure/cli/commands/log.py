@@ -74,5 +74,7 @@ def _print_stored(store: Store, session: str, start: int, limit: int | None) -> 
             flaws += 1
             output.warning(f"bytes {line.start} to {line.end}: {line.reason}")
     if flaws:
-        raise SessionDamaged(session, f"{flaws} places hold no lines", kind="frame")
+        raise SessionDamaged(
+            session, f"{flaws} place{'s' if flaws > 1 else ''} without lines", kind="frame"
+        )
     return Exit.OK

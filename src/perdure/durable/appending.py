@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from perdure.durable import crash
-from perdure.durable.files import Folder, sync_file, translated, write_at
+from perdure.durable.files import Folder, Opened, sync_file, translated, write_at
 from perdure.errors import PerdureError, StorageUnavailable
 
 __all__ = ["AppendFile", "ReadFile"]
 
 
-class ReadFile:
+class ReadFile(Opened):
     """An open private file, read at any place without moving a cursor."""
-
-    fd = -1
 
     def __init__(self, folder: Folder, name: str, flags: int = os.O_RDONLY) -> None:
         """Open it.
@@ -62,18 +60,6 @@ class ReadFile:
         """The bytes from `start` to `end`, a MiB at a time."""
         for offset in range(start, end, chunk):
             yield self.read(offset, min(chunk, end - offset))
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        # A signal in between leaves it open; it must not be closed twice, when its number may be
-        # another file's.
-        descriptor, self.fd = self.fd, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        """Nothing stays open that nobody can reach."""
-        self.close()
 
 
 class AppendFile(ReadFile):

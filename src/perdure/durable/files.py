@@ -15,7 +15,7 @@ from perdure.durable import crash
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.runtime import SYSTEM
 
-__all__ = ["Folder", "sync_file", "translated", "write_at"]
+__all__ = ["Folder", "Opened", "sync_file", "translated", "write_at"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -68,10 +68,26 @@ def _check_private(path: str, status: os.stat_result) -> None:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
 
 
-class Folder:
-    """An open private folder. Names given to its methods are single path components."""
+class Opened:
+    """Something that holds one descriptor."""
 
     fd = -1
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        # A signal in between leaves it open; it must not be closed twice, when its number may be
+        # another file's.
+        descriptor, self.fd = self.fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Nothing stays open that nobody can reach."""
+        self.close()
+
+
+class Folder(Opened):
+    """An open private folder. Names given to its methods are single path components."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         """Wrap an open descriptor; use `open`, `make` or `child` instead."""
@@ -299,18 +315,6 @@ class Folder:
             sync_file(self.fd, data_only=False)
         except OSError as error:
             raise translated(error, self.path) from error
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        # A signal in between leaves it open; it must not be closed twice, when its number may be
-        # another file's.
-        descriptor, self.fd = self.fd, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        """Nothing stays open that nobody can reach."""
-        self.close()
 
     def __enter__(self) -> Self:
         """Use the folder as a context."""

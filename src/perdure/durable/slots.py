@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from perdure.durable.files import Folder, sync_file, translated, write_at
+from perdure.durable.files import Folder, Opened, sync_file, translated, write_at
 from perdure.model.record import Position
 
 __all__ = ["Slot", "TailSlots"]
@@ -65,20 +65,17 @@ def _unpack(raw: bytes) -> Slot | None:
     return Slot(generation, Position(seq, tail_hash.hex()), inode, length, ctime_ns)
 
 
-class TailSlots:
+class TailSlots(Opened):
     """The tail file of one session folder."""
-
-    _fd = -1
 
     def __init__(self, folder: Folder) -> None:
         """Open it for writing, creating it where missing."""
         self._folder = folder
-        self._fd = -1
         self._generation = 0
         known = self.read(folder)
         if known is not None:
             self._generation = known.generation
-        self._fd = folder.open_or_create(_NAME)
+        self.fd = folder.open_or_create(_NAME)
 
     @staticmethod
     def read(folder: Folder) -> Slot | None:
@@ -98,23 +95,11 @@ class TailSlots:
         self._generation += 1
         slot = Slot(self._generation, position, status.st_ino, status.st_size, status.st_ctime_ns)
         with contextlib.suppress(OSError):
-            write_at(self._fd, _pack(slot), _SLOT_BYTES * (self._generation % 2))
+            write_at(self.fd, _pack(slot), _SLOT_BYTES * (self._generation % 2))
 
     def sync(self) -> None:
         """Make the slots durable, where a new session or a recovery begins."""
         try:
-            sync_file(self._fd, data_only=True)
+            sync_file(self.fd, data_only=True)
         except OSError as error:
             raise translated(error, os.path.join(self._folder.path, _NAME)) from error
-
-    def __del__(self) -> None:
-        """Nothing stays open that nobody can reach."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        # A signal in between leaves it open; it must not be closed twice, when its number may be
-        # another file's.
-        descriptor, self._fd = self._fd, -1
-        if descriptor >= 0:
-            os.close(descriptor)

@@ -31,7 +31,7 @@ from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
 from perdure.store.queue import Accepted, Keys, Queue
 
-__all__ = ["BUFFER_BYTES_MAX", "Session", "chain_behind"]
+__all__ = ["BUFFER_BYTES_MAX", "Session", "close_behind"]
 
 BUFFER_BYTES_MAX = 8 * 1024 * 1024
 """Buffered bytes at which `buffer` first commits in the calling thread: back-pressure."""
@@ -385,18 +385,23 @@ class Session:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close it; a storage error is chained onto the exception that ends the context."""
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PerdureError as failure:
-            chain_behind(error, failure, f"while closing session {self.id!r}")
+        close_behind(error, self.close, f"while closing session {self.id!r}")
 
 
-def chain_behind(error: BaseException, failure: BaseException, when: str) -> None:
+def close_behind(error: BaseException | None, close: Callable[[], None], when: str) -> None:
+    """Close at the end of a context that `error` ends, if any: that one comes first."""
+    if error is None:
+        close()
+        return
+    try:
+        close()
+    except PerdureError as failure:
+        error.add_note(f"and {when}: {failure}")
+        _chain(error, failure)
+
+
+def _chain(error: BaseException, failure: BaseException) -> None:
     """Put `failure` behind all that led to `error`; Python linked them the other way round."""
-    error.add_note(f"and {when}: {failure}")
     first = failure
     while first.__context__ is not None and first.__context__ is not error:
         first = first.__context__

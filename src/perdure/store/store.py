@@ -30,7 +30,7 @@ from perdure.runtime import SYSTEM, Runtime
 from perdure.store.flusher import Flusher
 from perdure.store.inspection import Inspection, damage, raw_lines
 from perdure.store.queue import Keys
-from perdure.store.session import Session, chain_behind
+from perdure.store.session import Session, close_behind
 from perdure.store.verification import Report, unreadable, verify_session
 
 __all__ = ["Prepared", "Store", "open_store"]
@@ -382,13 +382,7 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close it; a storage error is chained onto the exception that ends the context."""
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PerdureError as failure:
-            chain_behind(error, failure, "while closing the store")
+        close_behind(error, self.close, "while closing the store")
 
 
 def check_wait(wait: float) -> None:

@@ -408,3 +408,19 @@ def test_new_ids_sort_by_their_time() -> None:
 
     assert ids == sorted(ids)
     assert len(set(ids)) == 20
+
+
+def test_a_writer_that_died_in_the_background_says_so_once(
+    backend: Gated, session: Session
+) -> None:
+    """Whoever calls next learns what was lost while nobody was calling, be it by `close`."""
+    backend.before = Once(StaleWriter("s", "somebody else wrote"))
+    session.buffer("x", "lost")
+    while not session.closed:
+        pass
+    with pytest.raises(StaleWriter) as told:
+        session.close()
+    assert [event.data for event in told.value.lost] == ["lost"]
+    session.close()
+    with pytest.raises(SessionClosed):
+        session.append("x")

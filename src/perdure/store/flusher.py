@@ -6,7 +6,7 @@ committed even if everybody else has dropped it.
 """
 
 import threading
-from typing import Protocol
+from collections.abc import Callable
 
 from perdure.runtime import Runtime
 
@@ -18,15 +18,8 @@ DELAY_SECONDS = 0.2
 _IDLE_SECONDS = 5.0
 
 
-class Flushable(Protocol):
-    """What the flusher needs of a session."""
-
-    def flush(self) -> None:
-        """Commit what is pending."""
-
-
 class Flusher:
-    """Calls `flush` of each scheduled session once, 200 ms after it was scheduled."""
+    """Calls what each session scheduled, once, 200 ms later."""
 
     def __init__(self, runtime: Runtime) -> None:
         """Start no thread yet."""
@@ -36,12 +29,12 @@ class Flusher:
     def _reset(self) -> None:
         self._pid = self._runtime.pid()
         self._wake = threading.Condition()
-        self._due: dict[Flushable, float] = {}
+        self._due: dict[Callable[[], None], float] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def schedule(self, session: Flushable) -> bool:
-        """Let `session` be flushed when its batch is due; False if nobody is there to do it."""
+    def schedule(self, flush: Callable[[], None]) -> bool:
+        """Let a session flush when its batch is due; False if nobody is there to do it."""
         if self._pid != self._runtime.pid():
             # A forked child has neither the thread nor a usable lock.
             self._reset()
@@ -55,35 +48,34 @@ class Flusher:
                 except RuntimeError:
                     return False
                 self._thread = thread
-            self._due.setdefault(session, self._runtime.monotonic() + DELAY_SECONDS)
+            self._due.setdefault(flush, self._runtime.monotonic() + DELAY_SECONDS)
             self._wake.notify()
         return True
 
     def _run(self) -> None:
-        while (session := self._next_due()) is not None:
+        while (flush := self._next_due()) is not None:
             try:
-                session.flush()
-            except Exception:  # noqa: BLE001, S112
-                # The events are still held, in order; the next append, flush or close tells.
+                flush()
+            except Exception:  # noqa: BLE001, S112 - the thread serves the other sessions too
                 continue
             finally:
-                del session
+                del flush
 
-    def _next_due(self) -> Flushable | None:
-        """Wait for the next session that is due; None ends the thread."""
+    def _next_due(self) -> Callable[[], None] | None:
+        """Wait for the next flush that is due; None ends the thread."""
         with self._wake:
             while not self._stopped:
                 if not self._due:
                     if not self._wake.wait(_IDLE_SECONDS) and not self._due:
                         break
                     continue
-                session, deadline = min(self._due.items(), key=lambda item: item[1])
+                flush, deadline = min(self._due.items(), key=lambda item: item[1])
                 left = deadline - self._runtime.monotonic()
                 if left > 0:
                     self._wake.wait(left)
                     continue
-                del self._due[session]
-                return session
+                del self._due[flush]
+                return flush
             self._thread = None
             return None
 

@@ -70,6 +70,7 @@ class Session:
         self._queue = Queue(header.id, self.position.seq, keys, read_event, backend.persistent)
         self._due = False
         self._closed: str | None = None
+        self._untold: PerdureError | None = None
         self._released = False
 
     def __repr__(self) -> str:
@@ -190,7 +191,7 @@ class Session:
             accepted: list[Accepted] = []
             self._queue.accept([made], accepted, keep=True)
             due, self._due = self._due, True
-        if not due and not self._flusher.schedule(self):
+        if not due and not self._flusher.schedule(self._flush_due):
             # No thread can be started: what it would do in 200 ms is tried at once.
             with suppress(PerdureError):
                 self.flush()
@@ -205,13 +206,33 @@ class Session:
             SessionClosed: closed, or used in a forked child.
 
         """
+        waiting = self._due_now()
+        with self._committing:
+            self._commit_for(waiting)
+
+    def _flush_due(self) -> None:
+        """Commit what the background thread finds due; a failure is kept for the next caller."""
+        waiting = self._due_now()
+        with self._committing:
+            try:
+                self._commit_for(waiting)
+            except PerdureError as error:
+                # What is still held fails again by itself; a dead writer would fall silent.
+                if self._closed is not None:
+                    self._untold = error
+
+    def _due_now(self) -> list[Accepted]:
         self._check()
         with self._mutex:
             self._check()
             self._due = False
-            waiting = self._queue.waiting()
-        with self._committing:
-            self._commit_for(waiting)
+            return self._queue.waiting()
+
+    def _tell(self) -> None:
+        """Raise what ended this writer while nobody was calling, once."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
     def _append_durably(self, drafts: Sequence[Draft], at: int | None = None) -> list[Event]:
         self._check()
@@ -326,6 +347,7 @@ class Session:
     def _check(self) -> None:
         if self._pid != self._runtime.pid():
             raise SessionClosed(self.id, "this writer belongs to the parent process")
+        self._tell()
         if self._closed is not None:
             raise SessionClosed(self.id, self._closed)
 
@@ -350,6 +372,8 @@ class Session:
                 self._release()
             return
         if self._released:
+            with self._committing:
+                self._tell()
             return
         with self._mutex:
             # Nobody is let in from here on; who is in already is waited for below.

@@ -13,6 +13,9 @@ __all__ = ["TYPE_PATTERN", "Draft", "Event", "draft"]
 
 TYPE_PATTERN = r"^[a-z][a-z0-9._/-]{0,127}\Z"
 _TYPE = re.compile(TYPE_PATTERN)
+_seen: set[str] = set()
+_SEEN_MAX = 1024
+"""Types found valid: a program uses few, and asks about them for every event."""
 
 
 class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -98,7 +101,7 @@ class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
         )
 
 
-class Draft(msgspec.Struct, frozen=True, eq=False):
+class Draft(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An accepted event that has no place in the log yet: checked, copied and encoded."""
 
     type: str
@@ -139,7 +142,7 @@ def draft(
         InvalidValue: a field or part of the data cannot be kept without loss, or is too large.
 
     """
-    if type.__class__ is not str or not _TYPE.match(type):
+    if type.__class__ is not str or not (type in _seen or _is_type(type)):
         raise InvalidValue(
             "type",
             f"{values.shown(type)} is not an event type",
@@ -149,12 +152,9 @@ def draft(
         raise InvalidValue(
             "time", f"{values.shown(time)} is not a time", hint="integer Unix milliseconds"
         )
-    if agent is not None:
-        _check_name("agent", agent, limits.AGENT_CHARS_MAX)
-    if turn is not None:
-        _check_name("turn", turn, limits.TURN_CHARS_MAX)
-    if key is not None:
-        _check_name("key", key, limits.KEY_CHARS_MAX)
+    _check_name("agent", agent, limits.AGENT_CHARS_MAX)
+    _check_name("turn", turn, limits.TURN_CHARS_MAX)
+    _check_name("key", key, limits.KEY_CHARS_MAX)
     if ignorable is not True and ignorable is not False:
         raise InvalidValue("ignorable", f"{values.shown(ignorable)} is not a bool")
     value = values.snapshot(data)
@@ -168,10 +168,21 @@ def draft(
     return Draft(type, time, agent, turn, key, ignorable, value, raw)
 
 
+def _is_type(type: str) -> bool:  # noqa: A002
+    if _TYPE.match(type) is None:
+        return False
+    if len(_seen) < _SEEN_MAX:
+        _seen.add(type)
+    return True
+
+
 def _check_name(field: str, value: object, chars_max: int) -> None:
+    if value is None:
+        return
     # A subclass of str would not come back as what it was.
     if type(value) is not str or not 1 <= len(value) <= chars_max:
         raise InvalidValue(
             field, f"{values.shown(value)} is not a string of 1 to {chars_max} characters"
         )
-    values.check_text(field, value)
+    if not value.isascii():
+        values.check_text(field, value)

@@ -49,7 +49,14 @@ def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
     end = start + 1
     for candidate in drafts[start + 1 : start + RUN_EVENTS_MAX]:
         size += len(candidate.raw)
-        if size > RUN_BYTES_MAX or not _alike(first, candidate):
+        if (
+            size > RUN_BYTES_MAX
+            or first.type != candidate.type
+            or first.turn != candidate.turn
+            or first.agent != candidate.agent
+            or candidate.key is not None
+            or candidate.ignorable
+        ):
             break
         found = _difference(first.value, candidate.value)
         if found is None or (found is not _SAME and path is not _SAME and found != path):
@@ -60,16 +67,6 @@ def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
     return end, spare if path is _SAME else path
 
 
-def _alike(first: Draft, other: Draft) -> bool:
-    return (
-        first.type == other.type
-        and first.agent == other.agent
-        and first.turn == other.turn
-        and other.key is None
-        and not other.ignorable
-    )
-
-
 def _difference(a: Any, b: Any) -> Path | None:
     """`_SAME`, the path to the only string that differs, or None if more than that differs."""
     kind = type(a)
@@ -77,27 +74,30 @@ def _difference(a: Any, b: Any) -> Path | None:
         return None
     if kind is str:
         return _SAME if a == b else ()
-    if kind is dict:
-        if list(a) != list(b):
-            return None
-        pairs = [(name, item, b[name]) for name, item in a.items()]
-    elif kind is list:
-        if len(a) != len(b):
-            return None
-        pairs = [(index, item, b[index]) for index, item in enumerate(a)]
-    elif kind is float:
+    if kind is float:
         # -0.0 equals 0.0 but is not the same number.
         return _SAME if a == b and math.copysign(1, a) == math.copysign(1, b) else None
-    else:
+    if kind is not dict and kind is not list:
         return _SAME if a == b else None
+    if len(a) != len(b):
+        return None
     path: Path = _SAME
-    for step, left, right in pairs:
-        found = _difference(left, right)
-        if found is None:
+    steps = zip(a.items(), b.items(), strict=True) if kind is dict else zip(
+        enumerate(a), enumerate(b), strict=True
+    )  # fmt: skip
+    for (step, left), (other, right) in steps:
+        if step != other:
+            # The same names in another order are another text.
+            return None
+        if left is right:
+            continue
+        if type(left) is str and type(right) is str:
+            found: Path | None = _SAME if left == right else ()
+        else:
+            found = _difference(left, right)
+        if found is None or (found is not _SAME and path is not _SAME):
             return None
         if found is not _SAME:
-            if path is not _SAME:
-                return None
             path = (step, *found)
     return path
 

@@ -44,7 +44,7 @@ def _length(chars_max: int) -> msgspec.Meta:
     return msgspec.Meta(min_length=1, max_length=chars_max)
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The members of a record line, in their order on disk."""
 
     seq: Annotated[int, msgspec.Meta(ge=0)]
@@ -65,7 +65,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-class Record(msgspec.Struct, frozen=True, eq=False):
+class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One intact record line.
 
     Attributes:
@@ -141,65 +141,53 @@ def seal(position: Position, drafts: Sequence[Draft], *, pack: bool = True) -> l
     records = []
     seq, prev = position.seq + 1, position.hash
     for members, path in groups:
-        line = _encode(seq, prev, members, path)
+        head = members[0]
+        fields = _Line(
+            seq,
+            prev,
+            head.type,
+            head.time,
+            "",
+            msgspec.Raw(head.raw),
+            head.agent,
+            head.turn,
+            head.key,
+            head.ignorable,
+            path,
+        )
+        if path is not None:
+            times = [member.time for member in members]
+            fields.dt = [after - before for before, after in itertools.pairwise(times)]
+            fields.more = [packing.follow(member.value, path) for member in members[1:]]
+        line = _encode(fields, head.raw)
         if len(line) > limits.RECORD_BYTES_MAX:
             raise InvalidValue(
                 "data",
                 f"a record of {len(line)} bytes, at most {limits.RECORD_BYTES_MAX} are kept",
                 hint="keep large content beside the log (put_blob) and refer to it",
             )
-        record = Record(
-            seq, seq + len(members) - 1, prev, digest(line), line, _fields(seq, prev, members, path)
-        )
+        record = Record(seq, seq + len(members) - 1, prev, digest(line), line, fields)
         records.append(record)
         seq, prev = record.last + 1, record.hash
     return records
 
 
-def _encode(seq: int, prev: str, members: Sequence[Draft], path: packing.Path | None) -> bytes:
-    head = members[0]
+def _encode(fields: _Line, data: bytes) -> bytes:
     parts = [b'{"seq":%d,"prev":"%s","type":"%s","time":%d' % (
-        seq, prev.encode(), head.type.encode(), head.time
+        fields.seq, fields.prev.encode(), fields.type.encode(), fields.time
     )]  # fmt: skip
-    for name, value in ((b"agent", head.agent), (b"turn", head.turn), (b"key", head.key)):
+    for name, value in ((b"agent", fields.agent), (b"turn", fields.turn), (b"key", fields.key)):
         if value is not None:
             parts.append(b',"%s":%s' % (name, values.encode(value)))
-    if head.ignorable:
+    if fields.ignorable:
         parts.append(b',"ignorable":true')
-    if path is not None:
-        steps, strings = _differences(members, path)
+    if fields.path is not None:
         parts.append(b',"path":%s,"dt":%s,"more":%s' % (
-            values.encode(list(path)), values.encode(steps), values.encode(strings)
+            values.encode(fields.path), values.encode(fields.dt), values.encode(fields.more)
         ))  # fmt: skip
-    parts.append(b',"data":%s' % head.raw)
+    parts.append(b',"data":%s' % data)
     body = b"".join(parts)
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
-
-
-def _differences(members: Sequence[Draft], path: packing.Path) -> tuple[list[int], list[str]]:
-    times = [member.time for member in members]
-    steps = [after - before for before, after in itertools.pairwise(times)]
-    return steps, [packing.follow(member.value, path) for member in members[1:]]
-
-
-def _fields(seq: int, prev: str, members: Sequence[Draft], path: packing.Path | None) -> _Line:
-    head = members[0]
-    steps, strings = _differences(members, path) if path is not None else (None, None)
-    return _Line(
-        seq,
-        prev,
-        head.type,
-        head.time,
-        "",
-        msgspec.Raw(head.raw),
-        head.agent,
-        head.turn,
-        head.key,
-        head.ignorable,
-        path,
-        steps,
-        strings,
-    )
 
 
 def decode_line(line: bytes) -> Record:

@@ -8,7 +8,7 @@ bytes, sets, foreign keys) is refused by `snapshot` with the path to the offende
 
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -64,7 +64,8 @@ def _copy(value: Any, depth: int) -> Any:
     if kind is dict:
         return _copy_object(value, depth)
     if kind is list or kind is tuple:
-        _check_depth(value, depth)
+        if depth >= DEPTH_MAX:
+            _refuse_depth(value)
         items = list(value)
         for index, item in enumerate(items):
             if type(item) not in _FLAT:
@@ -89,7 +90,8 @@ def _copy(value: Any, depth: int) -> Any:
 
 
 def _copy_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    _check_depth(value, depth)
+    if depth >= DEPTH_MAX:
+        _refuse_depth(value)
     # The copy is one step of the interpreter: another thread cannot change it while it is walked.
     items = value.copy()
     for name, item in items.items():
@@ -106,9 +108,7 @@ def _copy_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     return items
 
 
-def _check_depth(value: Any, depth: int) -> None:
-    if depth < DEPTH_MAX:
-        return
+def _refuse_depth(value: Any) -> NoReturn:
     # Only now is it worth finding out whether the depth is real or a cycle.
     raise _RefusedError(
         "refers to itself (a cycle)" if _cyclic(value) else f"nested deeper than {DEPTH_MAX} levels"

@@ -437,13 +437,25 @@ def _chain(error: BaseException, failure: BaseException) -> None:
 
 
 def _draft(event: Mapping[str, Any], now: int, number: int) -> Draft:
-    place = f"events[{number}]"
-    if not isinstance(event, Mapping):
-        raise InvalidValue(place, f"{values.shown(event)} is not a mapping", hint='{"type": …, …}')
-    for name in event:
-        if name not in _MEMBERS:
-            raise InvalidValue(f"{place}[{values.shown(name)}]", "an event has no such member")
+    if type(event) is not dict and not isinstance(event, Mapping):
+        raise InvalidValue(
+            f"events[{number}]", f"{values.shown(event)} is not a mapping", hint='{"type": …, …}'
+        )
+    foreign = event.keys() - _MEMBERS
+    if foreign:
+        name = values.shown(foreign.pop())
+        raise InvalidValue(f"events[{number}][{name}]", "an event has no such member")
+    take = event.get
     try:
-        return draft(**{"type": None, "data": None, "time": now, **event})
+        return draft(
+            take("type"),  # type: ignore[arg-type]
+            take("data"),
+            time=take("time", now),
+            agent=take("agent"),
+            turn=take("turn"),
+            key=take("key"),
+            ignorable=take("ignorable", False),
+        )
     except InvalidValue as error:
-        raise InvalidValue(f"{place}.{error.path}", error.reason, hint=error.hint) from None
+        place = f"events[{number}].{error.path}"
+        raise InvalidValue(place, error.reason, hint=error.hint) from None

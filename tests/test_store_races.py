@@ -530,3 +530,29 @@ def test_closing_interrupted_anywhere_gives_the_session_back(tmp_path: Path) -> 
         with perdure.open(tmp_path / str(place)) as again, again.writer("s") as writer:
             assert writer.append("x", "free again").seq in (1, 2)
     assert place > 10
+
+
+def test_what_is_buffered_while_a_writer_dies_is_named(
+    store: perdure.Store, session: perdure.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event accepted between the failure and the end of the writer stands in `lost` too."""
+    call = FailingCall(monkeypatch, "fdatasync", errno.EIO)
+    call.go.set()
+    unknown = session._outcome_unknown
+
+    def buffer_meanwhile() -> bool:
+        Caller(lambda: session.buffer("x", "meanwhile")).join()
+        return unknown()
+
+    monkeypatch.setattr(session, "_outcome_unknown", buffer_meanwhile)
+    die = session._die
+
+    def buffer_at_the_last_moment(error: Any) -> Any:
+        Caller(lambda: session.buffer("x", "last moment")).join()
+        return die(error)
+
+    monkeypatch.setattr(session, "_die", buffer_at_the_last_moment)
+    with pytest.raises(StorageUnavailable) as told:
+        session.append("x", "A")
+    assert [event.data for event in told.value.lost] == ["A", "meanwhile", "last moment"]
+    store.close()

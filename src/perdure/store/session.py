@@ -19,7 +19,6 @@ from perdure.errors import (
     PerdureError,
     SessionClosed,
     SessionExists,
-    SessionNotFound,
     StaleWriter,
     StorageUnavailable,
 )
@@ -303,9 +302,7 @@ class Session:
         except SessionExists:
             raise
         except StaleWriter as error:
-            raise self._die(
-                StaleWriter(self.id, error.reason, lost=self._queue.events())
-            ) from error
+            raise self._die(StaleWriter(self.id, error.reason)) from error
         except BaseException as error:
             if not self._outcome_unknown():
                 raise
@@ -314,7 +311,6 @@ class Session:
                     getattr(error, "path", self.id),
                     getattr(error, "reason", str(error)) or type(error).__name__,
                     hint="open the session again; whether .lost was stored shows then",
-                    lost=self._queue.events(),
                 )
             )
             if isinstance(error, Exception):
@@ -329,15 +325,17 @@ class Session:
         if self._hold is not None:
             return self._hold.dead
         # A first commit: the session may have appeared before something went wrong.
-        with suppress(SessionNotFound, PerdureError):
+        with suppress(PerdureError):
             found = self._backend.stored(self.id).header
             return found is not None and found.digest == self.header.digest
         return False
 
-    def _die(self, error: PerdureError) -> PerdureError:
+    def _die(self, error: StaleWriter | StorageUnavailable) -> PerdureError:
         """No further write can succeed: whoever waits is told, and so is everybody from now on."""
         with self._mutex:
             self._closed = f"it stopped after: {error.message}"
+            # Here and not before: what another thread buffered meanwhile is lost as well.
+            error.lost = tuple(self._queue.events())
             self._queue.fail(error)
         self._release()
         return error
@@ -390,7 +388,8 @@ class Session:
 
     def _unsaved(self, error: PerdureError) -> PerdureError:
         """What to raise when closing could not store everything; `lost` names what."""
-        lost = self._queue.events()
+        with self._mutex:
+            lost = self._queue.events()
         if not lost:
             return copy.copy(error)
         failure = StorageUnavailable(

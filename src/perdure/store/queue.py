@@ -88,6 +88,10 @@ class Queue:
                 if seq is not None and seq not in self._facts:
                     self._facts = {**self._facts, seq: self._read_event(self._session, seq)}
 
+    def stores_key(self, one: Draft) -> bool:
+        """Whether the log holds an event with the key of `one`; no lock is needed to ask."""
+        return (one.type, one.key) in self._keys
+
     def accept(self, drafts: Sequence[Draft], out: list[Accepted], *, keep: bool) -> None:
         """Number the drafts, or find the events that their keys name already, into the empty `out`.
 

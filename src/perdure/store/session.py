@@ -27,15 +27,15 @@ from perdure.model.event import Draft, Event, draft
 from perdure.model.header import Header
 from perdure.model.record import Position, seal
 from perdure.runtime import Runtime
+from perdure.store.closing import close_behind
+from perdure.store.drafts import drafts_of
 from perdure.store.flusher import Flusher
 from perdure.store.queue import Accepted, Keys, Queue
 
-__all__ = ["BUFFER_BYTES_MAX", "Session", "close_behind"]
+__all__ = ["BUFFER_BYTES_MAX", "Session"]
 
 BUFFER_BYTES_MAX = 8 * 1024 * 1024
 """Buffered bytes at which `buffer` first commits in the calling thread: back-pressure."""
-
-_MEMBERS = frozenset({"type", "data", "agent", "turn", "key", "time", "ignorable"})
 
 
 class Session:
@@ -149,8 +149,7 @@ class Session:
             As `append`; after InvalidValue or KeyConflict none of them was accepted.
 
         """
-        now = self._runtime.now_ms()
-        return self._append_durably([_draft(event, now, n) for n, event in enumerate(events)], at)
+        return self._append_durably(drafts_of(events, self._runtime.now_ms()), at)
 
     def buffer(
         self,
@@ -234,15 +233,10 @@ class Session:
             raise untold
 
     def _append_durably(self, drafts: Sequence[Draft], at: int | None = None) -> list[Event]:
-        self._check()
-        self._queue.look_up(drafts)
         own: list[Accepted] = []
         settled = False
         try:
-            with self._mutex:
-                self._check()
-                self._check_next(at)
-                self._queue.accept(drafts, own, keep=False)
+            self.admit(drafts, own, at=at)
             with self._committing:
                 try:
                     self._commit_for(own)
@@ -258,6 +252,53 @@ class Session:
                     self._give_up(own)
             raise
         return [one.event for one in own]
+
+    # The two halves of an append, for callers who must not block between them (`perdure.aio`).
+
+    def admit(
+        self,
+        drafts: Sequence[Draft],
+        own: list[Accepted],
+        *,
+        at: int | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Number the drafts and queue them, into the empty `own`; nothing is durable yet.
+
+        With `keep` they are never taken back, as after `buffer`. Reads the log only where
+        `needs_reading` says so.
+
+        Raises:
+            InvalidValue, KeyConflict, SessionClosed: none of them was accepted.
+
+        """
+        self._check()
+        self._queue.look_up(drafts)
+        with self._mutex:
+            self._check()
+            self._check_next(at)
+            self._queue.accept(drafts, own, keep=keep)
+
+    def needs_reading(self, drafts: Sequence[Draft]) -> bool:
+        """Whether `admit` has to read stored events that share a key with these."""
+        return any(one.key is not None and self._queue.stores_key(one) for one in drafts)
+
+    def settle(self, groups: Sequence[Sequence[Accepted]]) -> list[Exception | None]:
+        """Make durable what several callers admitted, in one commit where that is possible.
+
+        Returns for each group None, or why it is not stored; such a group was taken back unless it
+        was admitted to be kept.
+        """
+        outcomes: list[Exception | None] = []
+        with self._committing:
+            for own in groups:
+                failure: Exception | None = None
+                try:
+                    self._commit_for(own)
+                except Exception as error:  # noqa: BLE001 - each group is told its own
+                    failure = error if self._give_up(own) else None
+                outcomes.append(failure)
+        return outcomes
 
     def _check_next(self, at: int | None) -> None:
         if at is not None and at != self._queue.next_seq:
@@ -409,52 +450,3 @@ class Session:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close it; a storage error is chained onto the exception that ends the context."""
         close_behind(error, self.close, f"while closing session {self.id!r}")
-
-
-def close_behind(error: BaseException | None, close: Callable[[], None], when: str) -> None:
-    """Close at the end of a context that `error` ends, if any: that one comes first."""
-    if error is None:
-        close()
-        return
-    try:
-        close()
-    except PerdureError as failure:
-        error.add_note(f"and {when}: {failure}")
-        _chain(error, failure)
-
-
-def _chain(error: BaseException, failure: BaseException) -> None:
-    """Put `failure` behind all that led to `error`; Python linked them the other way round."""
-    first = failure
-    while first.__context__ is not None and first.__context__ is not error:
-        first = first.__context__
-    first.__context__ = None
-    last = error
-    while last.__context__ is not None:
-        last = last.__context__
-    last.__context__ = failure
-
-
-def _draft(event: Mapping[str, Any], now: int, number: int) -> Draft:
-    if type(event) is not dict and not isinstance(event, Mapping):
-        raise InvalidValue(
-            f"events[{number}]", f"{values.shown(event)} is not a mapping", hint='{"type": …, …}'
-        )
-    foreign = event.keys() - _MEMBERS
-    if foreign:
-        name = values.shown(foreign.pop())
-        raise InvalidValue(f"events[{number}][{name}]", "an event has no such member")
-    take = event.get
-    try:
-        return draft(
-            take("type"),  # type: ignore[arg-type]
-            take("data"),
-            time=take("time", now),
-            agent=take("agent"),
-            turn=take("turn"),
-            key=take("key"),
-            ignorable=take("ignorable", False),
-        )
-    except InvalidValue as error:
-        place = f"events[{number}].{error.path}"
-        raise InvalidValue(place, error.reason, hint=error.hint) from None

@@ -27,10 +27,11 @@ from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Problem, Walk
 from perdure.runtime import SYSTEM, Runtime
+from perdure.store.closing import close_behind
 from perdure.store.flusher import Flusher
 from perdure.store.inspection import Inspection, damage, raw_lines
 from perdure.store.queue import Keys
-from perdure.store.session import Session, close_behind
+from perdure.store.session import Session
 from perdure.store.verification import Report, unreadable, verify_session
 
 __all__ = ["Prepared", "Store", "open_store"]

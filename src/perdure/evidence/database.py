@@ -1,0 +1,474 @@
+"""`evidence.sqlite`: opened for one operation, checked before, closed after.
+
+Between operations nothing is open, so there is nothing to lose in a fork and nothing to close.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import apsw
+
+from perdure.durable import crash
+from perdure.durable.files import Folder, translated
+from perdure.durable.locks import exclusive
+from perdure.errors import (
+    FormatUnsupported,
+    PerdureError,
+    SessionBusy,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeFile,
+)
+from perdure.evidence.forks import undivided
+from perdure.evidence.rows import MemoryRows, Rows
+from perdure.evidence.sql import StoredRows, check, create
+from perdure.runtime import Runtime
+
+__all__ = ["APPLICATION_ID", "FORMAT", "NAME", "Database"]
+
+NAME = "evidence.sqlite"
+APPLICATION_ID = int.from_bytes(b"pdEv", "big")
+"""In the header of the file; tells our files from those of other programs."""
+
+FORMAT = 1
+"""The file's `user_version`. SQLite calls a file 0 that nobody gave a version."""
+
+_PAGE_BYTES = 1024
+_WRITER_WAIT_MS = 5000
+_READER_WAIT_MS = 2000
+_TRIES = 4
+_PATH_BYTES_MAX = 503
+"""512 less what SQLite appends for the journal (`MAX_PATHNAME` in its file layer)."""
+
+_NEW = f".{NAME}.new"
+_ASIDE = f"{NAME}.damaged-"
+_SIBLINGS = ("-journal", "-wal", "-shm")
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_WRITE_VERSION_AT = 18
+_USER_VERSION_AT = 60
+_APPLICATION_ID_AT = 68
+_WAL_VERSION = 2
+
+_SETTINGS = (
+    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+)
+
+_NONSENSE = (apsw.CorruptError, apsw.NotADBError)
+"""What SQLite says of a file that is damaged, and what `sql.py` says of tables and rows."""
+
+T = TypeVar("T")
+
+
+class _Nonsense(Exception):
+    """The file makes no sense."""
+
+
+class _Unread(Exception):
+    """The file may be sound, and a reader cannot read it as it is."""
+
+
+class _Moved(Exception):
+    """The file at the name is another one by now."""
+
+
+class _File(NamedTuple):
+    """The file that an operation is about."""
+
+    folder: Folder
+    path: str
+    status: os.stat_result
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.status.st_dev, self.status.st_ino
+
+    def still_there(self) -> bool:
+        """Whether it is the file at the name."""
+        now = self.folder.stat(NAME)
+        return now is not None and (now.st_dev, now.st_ino) == self.identity
+
+
+def _busy(path: str, seconds: float) -> StorageUnavailable:
+    error = StorageUnavailable(
+        path,
+        f"was used by others for more than {seconds:g} s",
+        hint="try again; if it stays so, look for a process that was stopped",
+    )
+    error.retryable = True
+    return error
+
+
+def _replaced(path: str) -> StorageUnavailable:
+    error = StorageUnavailable(path, "was replaced again and again", hint="see who replaces it")
+    error.retryable = True
+    return error
+
+
+def _foreign(path: str, application: int, version: int) -> PerdureError:
+    if application == APPLICATION_ID:
+        return FormatUnsupported(path, found=version, supported=FORMAT)
+    return UnsafeFile(
+        path,
+        f"is a database of another program (application id {application})",
+        hint="move it away, and perdure begins a new one",
+    )
+
+
+def _check_private(folder: Folder, name: str, uid: int) -> os.stat_result | None:
+    """The status of a private regular file, or None if there is none.
+
+    By `lstat` alone: closing a descriptor of an SQLite file that is open in this process would
+    drop SQLite's locks.
+    """
+    status = folder.stat(name)
+    if status is None:
+        return None
+    path = f"{folder.path}/{name}"
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeFile(path, "not a regular file")
+    if status.st_uid != uid:
+        raise UnsafeFile(path, f"belongs to user {status.st_uid}")
+    if mode & 0o077:
+        fix = f"chmod 600 {path}"
+        raise UnsafeFile(path, f"mode {mode:o} lets others in, expected 600", hint=fix)
+    if status.st_nlink != 1:
+        raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
+    return status
+
+
+def _meaning(error: apsw.Error, errno: int, path: str, wait_ms: int) -> Exception:
+    """What an error of SQLite means for the operation."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, _NONSENSE):
+        return _Nonsense(reason)
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return _busy(path, wait_ms / 1000)
+    if isinstance(error, apsw.FullError):
+        return StorageFull(path, reason)
+    code = getattr(error, "extendedresult", 0)
+    if code == apsw.SQLITE_READONLY_ROLLBACK:
+        return _Unread("a writer died in a commit, which the next writer rolls back")
+    if code == apsw.SQLITE_READONLY_DBMOVED:
+        return _Moved()
+    if errno:
+        return translated(OSError(errno, os.strerror(errno)), path)
+    return StorageUnavailable(path, reason)
+
+
+class Database:
+    """The file in a store's root folder. Between calls nothing is open."""
+
+    def __init__(self, folder_path: str, runtime: Runtime) -> None:
+        """Name the folder; nothing is touched yet."""
+        self._folder_path = folder_path
+        self._path = f"{folder_path}/{NAME}"
+        self._place = Path(self._path)
+        self._runtime = runtime
+        self._damaged: tuple[int, int] | None = None
+        self.unreadable: str | None = None
+
+    # --- read -----------------------------------------------------------------------------------
+
+    def read(self, question: Callable[[Rows], T]) -> T:
+        """The answer from what is stored; from nothing if there is no file, or it is unreadable.
+
+        Raises:
+            UnsafeFile: not a private file of ours, or another program's.
+            FormatUnsupported: written by another version.
+            StorageUnavailable: the medium refuses.
+
+        """
+        self.unreadable, answer = self._read(question)
+        return question(MemoryRows()) if answer is None else answer[0]
+
+    def _read(self, question: Callable[[Rows], T]) -> tuple[str | None, tuple[T] | None]:
+        """Why nothing can be read, or the answer; neither if there is nothing."""
+        with undivided():
+            for _ in range(_TRIES):
+                try:
+                    with ExitStack() as stack:
+                        file = self._present(stack)
+                        if file is None or not file.status.st_size:
+                            return None, None
+                        try:
+                            return None, (self._ask(file, question),)
+                        except _Nonsense as error:
+                            self._damaged = file.identity
+                            return f"it is damaged: {error}", None
+                except _Moved:
+                    continue
+                except _Unread as error:
+                    return str(error), None
+                except StorageUnavailable as error:
+                    if not error.retryable:
+                        raise
+                    return error.reason, None
+        return _replaced(self._path).reason, None
+
+    def _present(self, stack: ExitStack) -> _File | None:
+        """The file, its folder open until the stack unwinds; None if there is none."""
+        try:
+            # Most stores that are only read have none; that costs one call.
+            self._place.lstat()
+            folder = stack.enter_context(Folder.open(self._folder_path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise translated(error, self._path) from error
+        return self._file(folder)
+
+    def _file(self, folder: Folder) -> _File | None:
+        """The file in an open folder, checked as far as that goes without opening it."""
+        status = _check_private(folder, NAME, self._runtime.uid())
+        if status is None:
+            return None
+        for suffix in _SIBLINGS:
+            _check_private(folder, NAME + suffix, self._runtime.uid())
+        return _File(folder, self._resolved(), status)
+
+    def _resolved(self) -> str:
+        """The path without any link: SQLite opens by path, and is told to accept none in it."""
+        try:
+            path = f"{self._place.parent.resolve()}/{NAME}"
+            size = len(path.encode())
+        except OSError as error:
+            raise translated(error, self._path) from error
+        except ValueError as error:
+            raise StorageUnavailable(
+                self._path, "SQLite needs a path in UTF-8", hint="rename the folder"
+            ) from error
+        if size > _PATH_BYTES_MAX:
+            reason = f"SQLite takes a path of at most {_PATH_BYTES_MAX} bytes, not {size}"
+            raise StorageUnavailable(self._path, reason, hint="move the store to a shorter path")
+        return path
+
+    def _ask(self, file: _File, question: Callable[[Rows], T]) -> T:
+        if self._look_inside(file):
+            # To read it, files would have to be created.
+            raise _Unread("it is in WAL mode, which the next writer ends")
+        flags = apsw.SQLITE_OPEN_READONLY
+        with self._connection(file, flags, _READER_WAIT_MS) as connection:
+            connection.execute("BEGIN")
+            if self._is_pristine(connection):
+                return question(MemoryRows())
+            return question(StoredRows(connection))
+
+    # --- write ----------------------------------------------------------------------------------
+
+    def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
+        """Make a change in one transaction; without `make`, not if there is no file yet.
+
+        `change` may be called more than once, each time on what is stored then.
+
+        Raises:
+            UnsafeFile: not a private file of ours, or another program's.
+            FormatUnsupported: written by another version.
+            StorageFull, StorageUnavailable: the medium refuses; nothing was changed, or, after a
+                failed sync, all of it may have been.
+
+        """
+        with undivided():
+            for _ in range(_TRIES):
+                with suppress(_Moved), ExitStack() as stack:
+                    file = self._opened(stack, make=make)
+                    if file is None:
+                        return
+                    try:
+                        self._change(file, change)
+                        if file.still_there():
+                            return
+                    except _Nonsense:
+                        self._set_aside(file)
+        raise _replaced(self._path)
+
+    def _opened(self, stack: ExitStack, *, make: bool) -> _File | None:
+        """The file, its folder open until the stack unwinds; None if there shall be none."""
+        try:
+            folder = stack.enter_context(Folder.open(self._folder_path))
+        except FileNotFoundError as error:
+            if not make:
+                return None
+            raise StorageUnavailable(self._folder_path, "there is no such folder") from error
+        file = self._file(folder)
+        if file is None and make:
+            self._resolved()
+            self._create(folder)
+            file = self._file(folder)
+            if file is None:
+                raise _Moved
+        return file
+
+    def _create(self, folder: Folder) -> None:
+        """Put an empty file at the name, which SQLite adopts.
+
+        It gets its name after it was closed: from then on others may have it open.
+        """
+        with self._alone(folder):
+            if folder.stat(NAME) is not None:
+                return
+            folder.remove(_NEW)
+            folder.create(_NEW, b"")
+            folder.move(_NEW, folder, NAME)
+            folder.sync()
+
+    def _change(self, file: _File, change: Callable[[Rows], None]) -> None:
+        if file.identity == self._damaged:
+            # What a reader met may lie where this change never comes.
+            raise _Nonsense
+        self._look_inside(file)
+        with self._connection(file, apsw.SQLITE_OPEN_READWRITE, _WRITER_WAIT_MS) as connection:
+            # Only a file that holds nothing yet takes it: five tables fit in a few KiB then.
+            connection.pragma("page_size", _PAGE_BYTES)
+            # Emptied, not removed: no name has to become durable, and a reader creates nothing.
+            mode = connection.pragma("journal_mode", "truncate")
+            if mode != "truncate":
+                raise StorageUnavailable(self._path, f"stays in journal mode {mode}")
+            connection.pragma("synchronous", "full")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                crash.point("evidence.begun")
+                if self._is_pristine(connection):
+                    create(connection, APPLICATION_ID, FORMAT)
+                change(StoredRows(connection))
+                crash.point("evidence.changed")
+                connection.execute("COMMIT")
+                crash.point("evidence.committed")
+            except BaseException:
+                with suppress(apsw.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    # --- one connection -------------------------------------------------------------------------
+
+    @contextmanager
+    def _connection(self, file: _File, flags: int, wait_ms: int) -> Iterator[apsw.Connection]:
+        """A connection to exactly this file; errors of SQLite are translated."""
+        connection: apsw.Connection | None = None
+        try:
+            connection = apsw.Connection(file.path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+            if not file.still_there():
+                raise _Moved
+            connection.set_busy_timeout(wait_ms)
+            for setting, value in _SETTINGS:
+                connection.config(setting, value)
+            connection.pragma("cell_size_check", True)
+            yield connection
+        except apsw.Error as error:
+            errno = 0 if connection is None else connection.system_errno
+            raise _meaning(error, errno, self._path, wait_ms) from error
+        except UnicodeDecodeError as error:
+            # A damaged page may turn bytes into text.
+            raise _Nonsense(str(error)) from error
+        finally:
+            if connection is not None:
+                connection.close(True)
+
+    def _is_pristine(self, connection: apsw.Connection) -> bool:
+        """Whether nothing was ever stored in the file.
+
+        Raises:
+            UnsafeFile: another program's.
+            FormatUnsupported: another version's.
+
+        """
+        application = int(connection.pragma("application_id"))
+        version = int(connection.pragma("user_version"))
+        if (application, version) == (APPLICATION_ID, FORMAT):
+            check(connection)
+            return False
+        if (application, version) == (0, 0):
+            tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            if tables == [(0,)]:
+                return True
+        raise _foreign(self._path, application, version)
+
+    def _look_inside(self, file: _File) -> bool:
+        """Whether the file is in WAL mode, by a look that changes nothing, as SQLite's own might.
+
+        Raises:
+            UnsafeFile: another program's.
+            FormatUnsupported: another version's.
+
+        """
+        header = self._header(file)
+        if not header.startswith(_MAGIC):
+            return False  # empty, or damaged, or about to be rolled back
+        application = int.from_bytes(header[_APPLICATION_ID_AT:][:4], "big", signed=True)
+        version = int.from_bytes(header[_USER_VERSION_AT:][:4], "big", signed=True)
+        if (application, version) != (APPLICATION_ID, FORMAT):
+            raise _foreign(self._path, application, version)
+        return header[_WRITE_VERSION_AT] == _WAL_VERSION
+
+    def _header(self, file: _File) -> bytes:
+        """The first bytes, read through SQLite, which knows what this process has locked."""
+        if file.status.st_size < _HEADER_BYTES:
+            return b""
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_NOFOLLOW
+        try:
+            opened = apsw.VFSFile("", file.path, [flags, 0])
+            try:
+                return opened.xRead(_HEADER_BYTES, 0)
+            finally:
+                opened.xClose()
+        except apsw.Error:
+            return b""  # what is wrong is found again, and told, by what follows
+
+    # --- set aside ------------------------------------------------------------------------------
+
+    def set_aside(self) -> Sequence[str]:
+        """Paths of the damaged files that writers have put out of the way, oldest first."""
+        try:
+            with Folder.open(self._folder_path) as folder:
+                names = folder.names()
+        except FileNotFoundError:
+            return []
+        found = (name for name in names if name.startswith(_ASIDE))
+        return [f"{self._folder_path}/{name}" for name in found if not name.endswith(_SIBLINGS)]
+
+    def _set_aside(self, damaged: _File) -> None:
+        """Rename a damaged file with its journal, unless somebody else did."""
+        folder = damaged.folder
+        with self._alone(folder):
+            file = self._file(folder)
+            if file is None or file.identity != damaged.identity:
+                return
+            with ExitStack() as stack:
+                self._stop_writers(stack, file)
+                moment = self._runtime.now_ms()
+                while folder.stat(f"{_ASIDE}{moment}") is not None:
+                    moment += 1
+                # The journal first: beside a new file, SQLite would remove it.
+                for suffix in (*_SIBLINGS, ""):
+                    status = folder.stat(NAME + suffix)
+                    if status is not None and (status.st_size or not suffix):
+                        folder.move(NAME + suffix, folder, f"{_ASIDE}{moment}{suffix}")
+                folder.sync()
+
+    def _stop_writers(self, stack: ExitStack, file: _File) -> None:
+        """Keep others from writing to the file while it is renamed."""
+        flags = apsw.SQLITE_OPEN_READWRITE
+        connection = stack.enter_context(self._connection(file, flags, _WRITER_WAIT_MS))
+        # Where SQLite cannot even begin, nobody else can.
+        with suppress(*_NONSENSE):
+            connection.execute("BEGIN EXCLUSIVE")
+
+    @contextmanager
+    def _alone(self, folder: Folder) -> Iterator[None]:
+        """Only one at a time gives the name to another file."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive(folder.fd, folder.path))
+            except SessionBusy as error:
+                raise _busy(self._path, _WRITER_WAIT_MS / 1000) from error
+            yield

@@ -1,0 +1,252 @@
+"""Evidence: what was known of the logs of a store, kept apart from the logs themselves."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from perdure.evidence.facts import (
+    ACCEPTANCE,
+    DAMAGE,
+    DELETION,
+    POSITION,
+    Acceptance,
+    Damage,
+    Deleted,
+    Seen,
+    acceptance_number,
+    acceptance_of,
+    acceptance_row,
+    damage_of,
+    damage_row,
+    deleted_of,
+    deleted_row,
+    known_of,
+    known_row,
+    seq_of,
+    text_cell,
+)
+from perdure.evidence.forks import undivided
+from perdure.evidence.rows import MemoryRows, Row, Rows, Table
+from perdure.runtime import SYSTEM, Runtime
+
+__all__ = ["Evidence"]
+
+T = TypeVar("T")
+
+
+class _Form(Protocol):
+    """Where the rows are kept."""
+
+    unreadable: str | None
+
+    def read(self, question: Callable[[Rows], T]) -> T:
+        """The answer to a question."""
+
+    def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
+        """Make a change, whole or not at all."""
+
+    def set_aside(self) -> Sequence[str]:
+        """Paths of damaged files."""
+
+
+class _Memory:
+    """Kept in this process and gone with it."""
+
+    def __init__(self) -> None:
+        self.unreadable: str | None = None
+        self._rows = MemoryRows()
+        self._mutex = threading.Lock()
+
+    def read(self, question: Callable[[Rows], T]) -> T:
+        # A fork within it would leave the mutex locked in the child.
+        with undivided(), self._mutex:
+            return question(self._rows)
+
+    def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
+        del make
+        self.read(change)
+
+    def set_aside(self) -> Sequence[str]:
+        return []
+
+
+class Evidence:
+    """Positions, damage reports, tombstones and acceptances of all namespaces of a store.
+
+    Readers create nothing, write nothing and answer "nothing known" where there is nothing. All
+    calls may be made from any thread, from several processes at once and after a fork. They raise
+    `UnsafeFile` if the file is not private or another program's, `FormatUnsupported` if another
+    version wrote it, `StorageUnavailable` if the medium refuses; writers also `StorageFull`, and
+    `InvalidValue` for a hash or a number that is none. `StorageUnavailable` is retryable if the
+    file was busy for longer than five seconds.
+
+    A namespace is one text of the caller's choice; "" is the root namespace.
+    """
+
+    def __init__(self, folder_path: str | None, *, runtime: Runtime = SYSTEM) -> None:
+        """Keep it in `evidence.sqlite` in an existing folder, or in memory if that is None."""
+        self._folder_path = folder_path
+        self._runtime = runtime
+
+    @cached_property
+    def _form(self) -> _Form:
+        if self._folder_path is None:
+            return _Memory()
+        # Only now: listing and creating need no SQLite, and should start without it.
+        from perdure.evidence.database import Database  # noqa: PLC0415
+
+        return Database(self._folder_path, self._runtime)
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the last answer came from nothing although there is a file; None if it did not.
+
+        A damaged file, one that a dead writer left in the middle of a commit, or a busy one.
+        """
+        return self._form.unreadable
+
+    @property
+    def set_aside(self) -> Sequence[str]:
+        """Paths of damaged files that writers have put out of the way, oldest first."""
+        return self._form.set_aside()
+
+    def close(self) -> None:
+        """Nothing stays open between calls; for owners who close what they open."""
+
+    # --- positions ------------------------------------------------------------------------------
+
+    def known(self, namespace: str, session: str) -> list[Seen]:
+        """The last position of each log that had this id, by header digest."""
+        return self._list(POSITION, known_of, namespace, session)
+
+    def everything_known(self, namespace: str) -> list[Seen]:
+        """The positions of all sessions of a namespace, by id."""
+        return self._list(POSITION, known_of, namespace)
+
+    def note(self, entries: Iterable[tuple[str, Seen]]) -> None:
+        """Note (namespace, position) of many sessions at once.
+
+        A position never moves back: one that is not further than what is known of the same header
+        changes nothing, whatever its hash says. Noting the same again writes nothing.
+        """
+        rows = [known_row(namespace, known) for namespace, known in entries]
+
+        def change(stored: Rows) -> None:
+            newest: dict[Row, Row] = {}
+            for row in rows:
+                key = row[: POSITION.key]
+                before = [newest[key]] if key in newest else stored.scan(POSITION, *key)
+                if not before or seq_of(before[0]) < seq_of(row):
+                    newest[key] = row
+            stored.put(POSITION, newest.values())
+
+        if rows:
+            self._form.write(change)
+
+    def replace(self, namespace: str, known: Seen) -> None:
+        """Make this the only position known of the session, even if that is a step back."""
+        row = known_row(namespace, known)
+
+        def change(stored: Rows) -> None:
+            _replace(stored, row)
+
+        self._form.write(change)
+
+    # --- tombstones -----------------------------------------------------------------------------
+
+    def deleted(self, namespace: str, session: str) -> Deleted | None:
+        """The tombstone of the id, or None."""
+        found = self._list(DELETION, deleted_of, namespace, session)
+        return found[0] if found else None
+
+    def all_deleted(self, namespace: str) -> list[Deleted]:
+        """All tombstones of a namespace, by id."""
+        return self._list(DELETION, deleted_of, namespace)
+
+    def bury(self, namespace: str, deleted: Deleted) -> None:
+        """Set a tombstone; an earlier one of the id gives way. What else is known stays known."""
+        row = deleted_row(namespace, deleted)
+        self._form.write(lambda stored: stored.put(DELETION, [row]))
+
+    def unbury(self, namespace: str, session: str) -> None:
+        """Remove a tombstone; there may be none."""
+        self._drop(namespace, session, DELETION)
+
+    # --- damage ---------------------------------------------------------------------------------
+
+    def report(self, namespace: str, damage: Damage) -> None:
+        """Keep a damage report. The first of one kind at one record stands, with its time."""
+        row = damage_row(namespace, damage)
+
+        def change(stored: Rows) -> None:
+            if not stored.scan(DAMAGE, *row[: DAMAGE.key]):
+                stored.put(DAMAGE, [row])
+
+        self._form.write(change)
+
+    def clear_report(self, namespace: str, session: str) -> None:
+        """Remove all damage reports of a session; there may be none."""
+        self._drop(namespace, session, DAMAGE)
+
+    def reports(self, namespace: str, session: str | None = None) -> list[Damage]:
+        """The damage reports of one session or of a whole namespace, by id, kind and record."""
+        session_only = () if session is None else (session,)
+        return self._list(DAMAGE, damage_of, namespace, *session_only)
+
+    # --- decisions of people --------------------------------------------------------------------
+
+    def accept(self, namespace: str, acceptance: Acceptance) -> None:
+        """Keep an acceptance and act on it, in one step.
+
+        The accepted position becomes the only one known of the session, and its damage reports go.
+        """
+        known = Seen(
+            acceptance.session, acceptance.digest, acceptance.position, acceptance.accepted_at
+        )
+        position = known_row(namespace, known)
+        key = position[:2]
+
+        def change(stored: Rows) -> None:
+            before = stored.scan(ACCEPTANCE, *key)
+            number = acceptance_number(before[-1]) + 1 if before else 0
+            stored.put(ACCEPTANCE, [acceptance_row(namespace, number, acceptance)])
+            _replace(stored, position)
+            stored.drop(DAMAGE, *key)
+
+        # What cannot be kept is refused before anything is opened.
+        acceptance_row(namespace, 0, acceptance)
+        self._form.write(change)
+
+    def acceptances(self, namespace: str, session: str) -> list[Acceptance]:
+        """All acceptances of a session, in the order in which they were made."""
+        return self._list(ACCEPTANCE, acceptance_of, namespace, session)
+
+    def forget(self, namespace: str, session: str) -> None:
+        """Remove positions, tombstone and damage reports of an id.
+
+        Its acceptances stay: they are no observations that could be made again, and the header
+        digest in each tells what it was about when the id is used anew.
+        """
+        self._drop(namespace, session, POSITION, DELETION, DAMAGE)
+
+    # --- all of them ----------------------------------------------------------------------------
+
+    def _list(self, table: Table, fact: Callable[[Row], T], *texts: str) -> list[T]:
+        beginning = [text_cell(text) for text in texts]
+        return [fact(row) for row in self._form.read(lambda rows: rows.scan(table, *beginning))]
+
+    def _drop(self, namespace: str, session: str, *tables: Table) -> None:
+        key = (text_cell(namespace), text_cell(session))
+
+        def change(stored: Rows) -> None:
+            for table in tables:
+                stored.drop(table, *key)
+
+        self._form.write(change, make=False)
+
+
+def _replace(stored: Rows, position: Row) -> None:
+    """Make a row the only one of its session."""
+    stored.drop(POSITION, *position[:2])
+    stored.put(POSITION, [position])

@@ -1,0 +1,84 @@
+"""No process forks in the middle of an operation on an SQLite file.
+
+SQLite keeps per process which locks it holds, and a child that is forked beside a running
+transaction inherits that book without the locks: it would believe them and read or write without.
+So a fork waits until no operation runs, and operations wait until the fork is done.
+"""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perdure.runtime import SYSTEM
+
+__all__ = ["undivided"]
+
+_SECONDS_MAX = 30.0
+"""Longer than any operation waits; after that a fork goes on rather than hang the program."""
+
+
+class _Gate:
+    """Lets operations pass side by side, and a fork alone."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        # Reentrant: a signal handler that forks may interrupt the thread that holds it.
+        self._changed = threading.Condition(threading.RLock())
+        self._inside: Counter[int] = Counter()
+        self._forks = 0
+
+    def enter(self, thread: int) -> None:
+        with self._changed:
+            while self._forks and thread not in self._inside:
+                self._changed.wait()
+            self._inside[thread] += 1
+
+    def leave(self, thread: int) -> None:
+        with self._changed:
+            self._inside[thread] -= 1
+            if self._inside[thread] <= 0:
+                del self._inside[thread]
+            self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        # Held until after the fork. Who forks within its own operation cannot wait for it.
+        self._changed.acquire()
+        self._forks += 1
+        deadline = SYSTEM.monotonic() + _SECONDS_MAX
+        try:
+            while self._inside.keys() - {threading.get_ident()}:
+                if not self._changed.wait(deadline - SYSTEM.monotonic()):
+                    break
+        finally:
+            self._forks -= 1
+
+    def after_fork(self) -> None:
+        self._changed.notify_all()
+        self._changed.release()
+
+
+_gate = _Gate()
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """An operation that no fork of this process may divide."""
+    thread = threading.get_ident()
+    # An interrupt may come at any place, and nobody may wait for ever for one that did not enter.
+    try:
+        _gate.enter(thread)
+        yield
+    finally:
+        _gate.leave(thread)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_gate.before_fork,
+        after_in_parent=_gate.after_fork,
+        after_in_child=_gate.reset,
+    )

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -455,6 +456,8 @@ class Interrupting:
         self.names: list[str] = []
 
     def __call__(self, name: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # signals are raised in the main thread alone
         self.names.append(name)
         self.left -= 1
         if self.left == 0:

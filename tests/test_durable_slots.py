@@ -145,6 +145,7 @@ def test_lost_slots_lose_no_event(
             session.append("x", number)
     tail = root / "sessions/s/tail"
     tail.write_bytes(damaged_tail(tail.read_bytes(), how))
+    (root / "evidence.sqlite").unlink()
     store = perdure.open(root)
 
     assert [event.data for event in store.read_from("s")] == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from perdure.model.limits import RECORD_BYTES_MAX
 from perdure.model.record import Position, Record, decode_line, seal
 from perdure.recovery import walk as walking
 from perdure.recovery.tail import Verdict
-from perdure.recovery.walk import PROBLEMS_MAX, Piece, Problem, Walk
+from perdure.recovery.walk import PROBLEMS_MAX, Known, Piece, Problem, Walk
 from tests.support import scaled
 
 HEADER = new_header("s", created_at=0)
@@ -46,7 +46,7 @@ def over(
     *,
     local: bool = False,
 ) -> tuple[Walk, list[Record]]:
-    walk = Walk(header, iter(list(pieces)), acknowledged=known, local=local)
+    walk = Walk(header, iter(list(pieces)), known=Known(known), local=local)
     return walk, list(walk.records())
 
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 __all__ = [
+    "ContentDamaged",
+    "ContentExpired",
     "FormatUnsupported",
     "InvalidValue",
     "KeyConflict",
@@ -92,35 +94,46 @@ class PersistenceDisabled(PerdureError):
         self.operation = operation
 
 
+_LIST = "list the sessions with store.list() or `perdure ls`"
+
+
 # --- open ---------------------------------------------------------------------------------------
 
 
 class SessionNotFound(PerdureError):
-    """No session of that id is stored here."""
+    """No session of that id is stored here. `deleted_at` (Unix ms): it is in the trash, or was."""
 
     code = "session-not-found"
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, *, deleted_at: int | None = None) -> None:
         """Name the id that was asked for."""
-        super().__init__(
-            f"no session {session!r} in this store",
-            hint="list the sessions with store.list() or `perdure ls`",
-        )
+        message, hint = f"no session {session!r} in this store", _LIST
+        if deleted_at is not None:
+            message = f"session {session!r} was deleted at {_clock(deleted_at)}"
+            hint = "store.restore(id) or `perdure restore` brings it back while it is in the trash"
+        super().__init__(message, hint=hint)
         self.session = session
+        self.deleted_at = deleted_at
 
 
 class SessionExists(PerdureError):
-    """The id is taken: another writer's first durable append came before."""
+    """The id is taken: another writer's first durable append came before.
+
+    `deleted_at` (Unix ms): by a deleted session, which nothing brings back unasked.
+    """
 
     code = "session-exists"
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, *, deleted_at: int | None = None) -> None:
         """Name the id that is taken."""
-        super().__init__(
-            f"a session {session!r} exists already",
-            hint="choose another id, or continue it with store.writer(id)",
-        )
+        message = f"a session {session!r} exists already"
+        hint = "choose another id, or continue it with store.writer(id)"
+        if deleted_at is not None:
+            message = f"session {session!r} was deleted at {_clock(deleted_at)} and keeps its id"
+            hint = "store.restore(id) brings it back, store.forget(id) gives the id free"
+        super().__init__(message, hint=hint)
         self.session = session
+        self.deleted_at = deleted_at
 
 
 class SessionBusy(PerdureError):
@@ -137,8 +150,12 @@ class SessionBusy(PerdureError):
         host: str | None = None,
         since: int | None = None,
         here: bool = False,
+        reentered: bool = False,
     ) -> None:
-        """Say who writes, as far as the lock tells; `here`: it is this process."""
+        """Say who writes, as far as the lock tells; `here`: it is this process.
+
+        `reentered`: it is this very thread, which a signal interrupted.
+        """
         who = "another writer"
         if pid is not None:
             when = "?" if since is None else _clock(since)
@@ -146,12 +163,16 @@ class SessionBusy(PerdureError):
         hint = "reading never waits; to write, wait with wait=seconds or end the other writer"
         if here:
             hint = "use the session that is open, or close it first"
+        if reentered:
+            who = "this thread, which was interrupted in the middle of it"
+            hint = "let a signal handler set a flag, and append when it has returned"
         super().__init__(f"session {session!r} is being written by {who}", hint=hint)
         self.session = session
         self.pid = pid
         self.host = host
         self.since = since
         self.here = here
+        self.reentered = reentered
 
 
 class FormatUnsupported(PerdureError):
@@ -292,3 +313,34 @@ class SessionDamaged(PerdureError):
         self.record = record
         self.start = start
         self.end = end
+
+
+class ContentExpired(PerdureError):
+    """Content that is not stored any more: it expired, or was never put. The log is whole."""
+
+    code = "content-expired"
+
+    def __init__(self, session: str, digest: str) -> None:
+        """Name the content by its SHA-256."""
+        super().__init__(
+            f"content {digest} of session {session!r} is not stored any more",
+            hint="it expired; pin what has to stay with session.pin(digest)",
+        )
+        self.session = session
+        self.digest = digest
+
+
+class ContentDamaged(PerdureError):
+    """Stored content whose bytes do not have the SHA-256 that names it."""
+
+    code = "content-damaged"
+
+    def __init__(self, session: str, digest: str, reason: str) -> None:
+        """Name the content and what is wrong."""
+        super().__init__(
+            f"content {digest} of session {session!r} is damaged: {reason}",
+            hint="put the same bytes again to mend it; the log does not depend on it",
+        )
+        self.session = session
+        self.digest = digest
+        self.reason = reason

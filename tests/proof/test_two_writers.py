@@ -11,7 +11,7 @@ from perdure.backends.directory import DirectoryBackend
 from perdure.errors import SessionBusy, StaleWriter
 from perdure.model.event import draft
 from perdure.model.record import seal
-from perdure.recovery import Walk
+from perdure.recovery import Known, Walk
 from perdure.testing.peers import Peer
 from tests.proof.summary import summarise
 from tests.support import scaled
@@ -140,11 +140,11 @@ def test_opening_never_cuts_off_another_writer(place: str, store: perdure.Store)
         found, tail = backend.stored(NAME), backend.tail(NAME)
         assert found.header is not None
         pieces = backend.scan(NAME, found.begin)
-        walk = Walk(found.header, pieces, acknowledged=tail.acknowledged, begin=found.begin)
+        walk = Walk(found.header, pieces, known=Known(tail.acknowledged), begin=found.begin)
         assert len([*walk.records()]) == 1
         session.append("proof/said", "meanwhile")
         with pytest.raises(StaleWriter):
-            backend.settle(hold, walk)
+            backend.settle(hold, walk.ending, tail.acknowledged)
         hold.release()
         session.append("proof/said", "after")
     assert [data for _, data in stored(store)] == ["before", "meanwhile", "after"]
@@ -215,9 +215,9 @@ def test_commit_compares_before_it_writes(place: str, store: perdure.Store) -> N
     found, tail = backend.stored(NAME), backend.tail(NAME)
     assert found.header is not None
     pieces = backend.scan(NAME, found.begin)
-    walk = Walk(found.header, pieces, acknowledged=tail.acknowledged, begin=found.begin)
+    walk = Walk(found.header, pieces, known=Known(tail.acknowledged), begin=found.begin)
     assert len([*walk.records()]) == 2
-    backend.settle(hold, walk)
+    backend.settle(hold, walk.ending, tail.acknowledged)
     before = Path(str(store.locate(NAME))).read_bytes()
     with pytest.raises(StaleWriter):
         backend.commit(hold, old, seal(old, [draft("proof/said", "other", time=0)]))

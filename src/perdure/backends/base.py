@@ -6,16 +6,17 @@ contract suite in `perdure.testing.contract` is its definition; `memory` is its 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
 
 from perdure.durable.locks import Holder
 from perdure.errors import FormatUnsupported
+from perdure.evidence import Evidence
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
-from perdure.recovery.walk import Piece, Problem, Walk
+from perdure.recovery.walk import Ending, Piece, Problem
 
-__all__ = ["Backend", "Entry", "Hold", "Stored", "Tail"]
+__all__ = ["Backend", "Blob", "Entry", "Hold", "Stored", "Tail", "Trashed"]
 
 
 class Tail(NamedTuple):
@@ -70,8 +71,47 @@ class Entry(NamedTuple):
     revision: str
 
 
+class Blob(NamedTuple):
+    """Content that is stored beside a log.
+
+    Attributes:
+        digest: SHA-256 of its bytes, 64 hex digits, which is its name.
+        size: number of bytes.
+        stored_at: Unix milliseconds at which it was put last.
+
+    """
+
+    digest: str
+    size: int
+    stored_at: int
+
+
+class Trashed(NamedTuple):
+    """A deleted session that can still be restored.
+
+    Attributes:
+        place: its name in the trash, for `purge`; means nothing elsewhere.
+        id: its id; where no header tells it, what the name on the medium says.
+        digest: digest of its header, or None if that cannot be read.
+        deleted_at: Unix milliseconds.
+
+    """
+
+    place: str
+    id: str
+    digest: str | None
+    deleted_at: int
+
+
 class Hold(ABC):
-    """The exclusive right to write one session, with the position it stands at."""
+    """The exclusive right to write one session, with the position it stands at.
+
+    Attributes:
+        session: the id of the session.
+
+    """
+
+    session: str
 
     @property
     @abstractmethod
@@ -111,7 +151,7 @@ class Backend(ABC):
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
         """Take the exclusive right to write an existing session.
 
-        The hold's position is unknown until `settle` is called with a finished walk.
+        The hold's position is unknown until `settle` is called.
 
         Raises:
             SessionNotFound: there is none.
@@ -124,11 +164,22 @@ class Backend(ABC):
         """Who writes the session now, or None; takes nothing, never waits."""
 
     @abstractmethod
-    def publish(self, header: Header, records: Sequence[Record]) -> Hold:
+    def stage(self, header: Header) -> Hold:
+        """Room for the content of a session that is not stored yet; nobody else sees it.
+
+        `publish` takes it over. Releasing it, or the end of the process, leaves nothing behind.
+        """
+
+    @abstractmethod
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
         """Create a session with its first commit: afterwards all of it is durable, or nothing is.
 
+        With `staged`, the content that was put there comes with it; it is used up, whatever comes.
+
         Raises:
-            SessionExists: the id is taken.
+            SessionExists: the id is taken, perhaps by a session in the trash.
 
         """
 
@@ -145,10 +196,15 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def settle(self, hold: Hold, walk: Walk) -> None:
-        """Make durable what the walk verified, set aside what stands behind it, and take position.
+    def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> None:
+        """Make durable what was verified, set aside what stands behind it, and take position.
 
-        No byte is destroyed: what is cut off the log is kept beside it with a note.
+        No byte is destroyed: what is cut off the log is kept beside it with a note. `seen` is what
+        `tail` said before the log was read.
+
+        Raises:
+            StaleWriter: the acknowledged position is another one by now.
+
         """
 
     @abstractmethod
@@ -161,16 +217,32 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def scan(self, session: str, begin: int) -> Iterator[Piece]:
-        """The stored log from `begin` (a place that `stored` or `seek` gave) to its end."""
+    def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:
+        """The stored log from `begin` (where `stored` says that the records begin) to its end.
 
-    @abstractmethod
-    def seek(self, session: str, seq: int) -> int:
-        """A place at or before the record that holds `seq`, found without reading the log."""
+        With `seq` it starts at a place at or before the record that holds that event, found without
+        reading what is before. One call reads one state of the log, whatever happens to it.
+        """
 
     @abstractmethod
     def tail(self, session: str) -> Tail:
         """What is known of the end of the log without reading it."""
+
+    @abstractmethod
+    def revision(self, session: str) -> str:
+        """Opaque text that changes with every change of the log: as in its `Entry`.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+
+    def lasting_revision(self, session: str) -> str | None:
+        """As `revision`, or None while a further change might leave it as it is.
+
+        A medium whose revisions come from a coarse clock must say so for a while after a change.
+        """
+        return self.revision(session)
 
     @abstractmethod
     def entries(self) -> Iterator[Entry]:
@@ -179,6 +251,89 @@ class Backend(ABC):
     @abstractmethod
     def locate(self, session: str) -> str | None:
         """Absolute path of the session's log, whether or not it exists; None without files."""
+
+    # --- content ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
+        """Store content durably under the SHA-256 of its bytes; the same bytes are stored once."""
+
+    @abstractmethod
+    def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
+        """The stored bytes in parts, unchecked; None if they are not there. Takes no lock."""
+
+    @abstractmethod
+    def blobs(self, session: str) -> Iterator[Blob]:
+        """What content is stored, in order of the digests.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+
+    @abstractmethod
+    def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
+        """Remove content; what is not there is no error. A reader in the middle of it goes on."""
+
+    # --- the trash -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def discard(self, session: str) -> Trashed:
+        """Move a session with all it has to the trash, in one step, damaged or not.
+
+        Raises:
+            SessionNotFound: there is none.
+            SessionBusy: somebody writes it.
+
+        """
+
+    @abstractmethod
+    def trash(self) -> Iterator[Trashed]:
+        """What can be restored, the oldest deletion of each session first."""
+
+    @abstractmethod
+    def restore(self, session: str) -> None:
+        """Move the session that was deleted last under this id back, in one step.
+
+        Raises:
+            SessionNotFound: none of that id is in the trash.
+            SessionExists: the id is taken by a session that is not deleted.
+
+        """
+
+    @abstractmethod
+    def purge(self, trashed: Trashed) -> None:
+        """Remove a deleted session for good; what a crash leaves of it is seen by nobody."""
+
+    # --- the medium ------------------------------------------------------------------------------
+
+    def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
+        """Store the same records in less room; size before and after.
+
+        With `only_if_worth`, nothing is done where little would be gained.
+        """
+        hold.check()
+        del only_if_worth  # a medium with nothing to gain has nothing to weigh
+        size = self.tail(hold.session).size
+        return size, size
+
+    @abstractmethod
+    def namespace(self, part: str) -> Self:
+        """The same medium, but with the sessions of the namespace `part` below this one only."""
+
+    @abstractmethod
+    def namespaces(self) -> Iterator[str]:
+        """The namespaces directly below this one in which something was stored, in order."""
+
+    @property
+    @abstractmethod
+    def evidence(self) -> Evidence:
+        """What is remembered about all sessions of all namespaces of this medium."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[str, ...]:
+        """The namespace of this backend, outermost part first; empty for the root."""
 
     @abstractmethod
     def close(self) -> None:

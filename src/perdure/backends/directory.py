@@ -4,17 +4,17 @@ See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
-from perdure.backends.base import Backend, Entry, Hold, Stored, Tail
-from perdure.backends.frames import ZstdLayout
-from perdure.backends.lines import RawLayout
-from perdure.backends.root import Root
+from perdure.backends import content, trash
+from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
+from perdure.backends.holding import LAYOUTS, DirectoryHold, Layout
+from perdure.backends.root import Root, Space
 from perdure.durable.appending import AppendFile, ReadFile
 from perdure.durable.files import Folder
-from perdure.durable.locks import Holder, Lock, exclusive, holder
+from perdure.durable.locks import Holder, Lock, holder
 from perdure.durable.slots import TailSlots
 from perdure.errors import (
     FormatUnsupported,
@@ -23,64 +23,20 @@ from perdure.errors import (
     SessionDamaged,
     SessionExists,
     SessionNotFound,
-    StaleWriter,
 )
-from perdure.model import values
+from perdure.evidence import Evidence
 from perdure.model.header import BadHeaderError, Header, decode_header, encode_header
 from perdure.model.identity import escape_id, unescape_name
 from perdure.model.record import Position, Record
-from perdure.recovery.walk import Piece, Problem, Walk
+from perdure.recovery.walk import Ending, Piece, Problem
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["DirectoryBackend"]
 
-_Layout = type[RawLayout] | type[ZstdLayout]
+_TICK_MS = 50
+"""Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time."""
+
 _NO_LOG = "its folder holds no log"
-_LAYOUTS: dict[str, _Layout] = {"zst": ZstdLayout, "raw": RawLayout}
-
-
-class _DirectoryHold(Hold):
-    """The lock, the open log and the tail slots of one session."""
-
-    def __init__(
-        self, session: str, folder: Folder, lock: Lock, log: AppendFile, layout: _Layout
-    ) -> None:
-        self.session = session
-        self.folder = folder
-        self.lock = lock
-        self.log = log
-        self.layout = layout
-        self.slots = TailSlots(folder)
-        lock.companions += (self.log, self.slots, self.folder)
-        self._base = Position(-1, "")
-        self._planned = (-1, self._base)
-
-    @property
-    def position(self) -> Position:
-        """Follows the length of the log in one step, so that a signal cannot come in between."""
-        length, position = self._planned
-        return position if self.log.length == length else self._base
-
-    @property
-    def dead(self) -> bool:
-        return self.log.poisoned
-
-    def plan(self, length: int, position: Position) -> None:
-        """The log stands at `position` as soon as it has `length` bytes."""
-        self._base = self.position
-        self._planned = (length, position)
-
-    def check(self) -> None:
-        self.lock.check()
-
-    def release(self) -> None:
-        # Whatever goes wrong with one, the lock is given back.
-        try:
-            self.slots.close()
-            self.log.close()
-        finally:
-            self.lock.release()
-            self.folder.close()
 
 
 class DirectoryBackend(Backend):
@@ -96,31 +52,58 @@ class DirectoryBackend(Backend):
         `encoding` of new sessions is "zst" (compressed) or "raw" (plain lines); None takes what the
         root was created with, and "zst" for a new root.
         """
-        if encoding is not None and encoding not in _LAYOUTS:
+        if encoding is not None and encoding not in LAYOUTS:
             raise InvalidValue("encoding", f"{encoding!r} is not 'zst' or 'raw'")
-        self._root = Root(os.path.abspath(os.path.expanduser(path)), runtime, encoding)
+        root = Root(os.path.abspath(os.path.expanduser(path)), runtime, encoding)
         self._runtime = runtime
+        self._space = Space(root)
+        self._evidence = Evidence(root.path, runtime=runtime)
 
     def __repr__(self) -> str:
-        return f"dir:{self._root.path}"
+        return f"dir:{self._space.path}"
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    def namespace(self, part: str) -> Self:
+        below = object.__new__(type(self))
+        below._runtime = self._runtime
+        below._space = Space(self._space.root, (*self._space.parts, part))
+        below._evidence = self._evidence
+        return below
+
+    def namespaces(self) -> Iterator[str]:
+        return iter(self._space.names())
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self._space.parts
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._evidence
 
     # --- finding ---------------------------------------------------------------------------------
 
     def _folder(self, session: str) -> Folder:
         name = escape_id(session)
         try:
-            with self._root.sessions() as sessions:
+            with self._space.sessions() as sessions:
                 return sessions.child(name)
         except FileNotFoundError:
-            raise SessionNotFound(session) from None
+            raise SessionNotFound(session, deleted_at=self._deleted_at(name)) from None
 
-    def _layout(self, session: str, folder: Folder) -> _Layout:
-        for layout in _LAYOUTS.values():
+    def _deleted_at(self, name: str) -> int | None:
+        with suppress(FileNotFoundError), self._space.open() as space:
+            return trash.deleted_at(space, name)
+        return None
+
+    def _layout(self, session: str, folder: Folder) -> Layout:
+        for layout in LAYOUTS.values():
             if folder.stat(layout.file_name):
                 return layout
         raise SessionDamaged(session, _NO_LOG, kind="header", start=0, end=0)
 
-    def _reader(self, session: str) -> tuple[ReadFile, _Layout]:
+    def _reader(self, session: str) -> tuple[ReadFile, Layout]:
         with self._folder(session) as folder:
             layout = self._layout(session, folder)
             try:
@@ -136,9 +119,10 @@ class DirectoryBackend(Backend):
             layout = self._layout(session, folder)
             lock = Lock(folder, session, wait=wait, runtime=self._runtime)
             try:
+                self._refuse_if_gone(session, folder)
                 log = AppendFile(folder, layout.file_name)
                 try:
-                    return _DirectoryHold(session, folder, lock, log, layout)
+                    return DirectoryHold(session, folder, lock, log, layout)
                 except BaseException:
                     log.close()
                     raise
@@ -149,59 +133,92 @@ class DirectoryBackend(Backend):
             folder.close()
             raise
 
+    def _refuse_if_gone(self, session: str, folder: Folder) -> None:
+        """While the lock was waited for, its holder may have deleted the session."""
+        name = escape_id(session)
+        with self._space.sessions() as sessions:
+            there = sessions.stat(name)
+            if there is None or there.st_ino != folder.inode:
+                raise SessionNotFound(session, deleted_at=self._deleted_at(name))
+
     def holder(self, session: str) -> Holder | None:
         with self._folder(session) as folder:
             return holder(folder)
 
-    def publish(self, header: Header, records: Sequence[Record]) -> Hold:
+    def stage(self, header: Header) -> Hold:
+        with self._space.make() as space, space.child("new", make=True) as nursery:
+            self._sweep(nursery)
+            building = self._runtime.token()
+            folder = nursery.child(building, make=True)
+            try:
+                lock = Lock(folder, header.id, runtime=self._runtime)
+                layout = LAYOUTS[self._space.root.encoding()]
+                log = AppendFile(folder, layout.file_name, create=True)
+                hold = DirectoryHold(header.id, folder, lock, log, layout)
+                hold.plan(0, Position(-1, header.genesis))
+                hold.staged = building
+                hold.abandon = lambda: self._abandon(building, folder)
+            except BaseException:
+                _discard(nursery, building, folder)
+                folder.close()
+                raise
+        return hold
+
+    def _abandon(self, building: str, folder: Folder) -> None:
+        with (
+            suppress(PerdureError, FileNotFoundError),
+            self._space.open() as space,
+            space.child("new") as nursery,
+        ):
+            _discard(nursery, building, folder)
+
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
         name = escape_id(header.id)
-        with self._root.make() as root, root.child("sessions", make=True) as sessions:
-            if sessions.stat(name) is not None:
-                raise SessionExists(header.id)
-            with root.child("new", make=True) as nursery:
-                self._sweep(nursery)
-                return self._build(header, records, sessions, nursery, name)
+        try:
+            self._refuse_if_taken(header.id, name)
+            staged = staged or self.stage(header)
+            self._build(_own(staged), header, records, name)
+        except BaseException:
+            if staged is not None:
+                staged.release()
+            raise
+        return staged
+
+    def _refuse_if_taken(self, session: str, name: str) -> None:
+        with suppress(FileNotFoundError), self._space.open() as space:
+            deleted_at = trash.deleted_at(space, name)
+            if deleted_at is not None:
+                raise SessionExists(session, deleted_at=deleted_at)
+            with space.child("sessions") as sessions:
+                if sessions.stat(name) is not None:
+                    raise SessionExists(session)
 
     def _build(
-        self,
-        header: Header,
-        records: Sequence[Record],
-        sessions: Folder,
-        nursery: Folder,
-        name: str,
-    ) -> Hold:
+        self, hold: DirectoryHold, header: Header, records: Sequence[Record], name: str
+    ) -> None:
         """Write the whole session where nobody looks, then rename it to where everybody does."""
-        building = self._runtime.token()
-        folder = nursery.child(building, make=True)
-        hold = None
-        try:
-            lock = Lock(folder, header.id, runtime=self._runtime)
-            layout = _LAYOUTS[self._root.encoding()]
-            log = AppendFile(folder, layout.file_name, create=True)
-            hold = _DirectoryHold(header.id, folder, lock, log, layout)
-            data = layout.header(encode_header(header)) + layout.commit(records)
+        with (
+            self._space.make() as space,
+            space.child("sessions", make=True) as sessions,
+            space.child("new", make=True) as nursery,
+        ):
+            data = hold.layout.header(encode_header(header)) + hold.layout.commit(records)
             hold.plan(len(data), records[-1].position)
-            log.append(data)
-            hold.slots.write(hold.position, log.status())
+            hold.log.append(data)
+            hold.slots.write(hold.position, hold.log.status())
             hold.slots.sync()
-            folder.sync()
-            nursery.move(building, sessions, name)
-            folder.path = os.path.join(sessions.path, name)
-        except BaseException as error:
-            _discard(nursery, building, folder)
-            if hold is not None:
-                hold.release()
-            folder.close()
-            if isinstance(error, FileExistsError):
+            hold.folder.sync()
+            try:
+                nursery.move(str(hold.staged), sessions, name)
+            except FileExistsError as error:
                 raise SessionExists(header.id) from error
-            raise
-        try:
+            # A signal before this line is no harm: `_discard` compares what stands in the nursery.
+            hold.abandon = None
+            hold.folder.path = os.path.join(sessions.path, name)
             sessions.sync()
             nursery.sync()
-        except BaseException:
-            hold.release()
-            raise
-        return hold
 
     def _sweep(self, nursery: Folder) -> None:
         """Remove what writers that died left half built."""
@@ -219,64 +236,16 @@ class DirectoryBackend(Backend):
                     folder.close()
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
-        hold = _own(hold)
-        hold.check()
-        log = hold.log
-        data = hold.layout.commit(records)
-        with exclusive(log.fd, hold.session):
-            status = log.status()
-            if expected != hold.position:
-                raise StaleWriter(hold.session, f"this writer stands at {hold.position.seq}")
-            if status.st_size != log.length or log.replaced():
-                raise StaleWriter(
-                    hold.session, f"the log has {status.st_size} bytes, not {log.length}"
-                )
-            hold.plan(log.length + len(data), records[-1].position)
-            log.append(data)
-            hold.slots.write(hold.position, log.status())
+        _own(hold).commit(expected, records)
 
-    def settle(self, hold: Hold, walk: Walk) -> None:
-        hold = _own(hold)
-        hold.check()
-        log = hold.log
-        with self._root.sessions() as sessions:
+    def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> None:
+        with self._space.sessions() as sessions:
             # Whoever published it may have died before its entry was durable.
             sessions.sync()
-        with exclusive(log.fd, hold.session):
-            slot = TailSlots.read(hold.folder)
-            if slot is not None and slot.position != walk.acknowledged:
-                # Only where the lock did not keep the other writer out; its commit is no torn tail.
-                raise StaleWriter(hold.session, "another writer wrote while it was verified")
-            if log.size() > walk.end:
-                self._set_aside(hold, walk)
-                log.cut(walk.end)
-            log.length = walk.end
-            log.rewrite(walk.acknowledged_end, walk.end)
-            lacking = hold.layout.finish(log, walk.piece_start, walk.end)
-            hold.plan(walk.end + len(lacking), walk.position)
-            log.append(lacking)
-            hold.slots.write(hold.position, log.status())
-            hold.slots.sync()
+        _own(hold).settle(ending, seen, self._runtime)
 
-    def _set_aside(self, hold: _DirectoryHold, walk: Walk) -> None:
-        """Keep the bytes behind the verified end, with a note, before they are cut off."""
-        start, end = walk.end, hold.log.size()
-        note = {
-            "session": hold.session,
-            "file": hold.log.name,
-            "start": start,
-            "end": end,
-            "after_seq": walk.position.seq,
-            "time": self._runtime.now_ms(),
-            "reason": walk.problem.reason if walk.problem else "not part of any record",
-        }
-        with hold.folder.child("aside", make=True) as aside:
-            # Whoever made it may have died before its entry was durable.
-            hold.folder.sync()
-            name = f"{note['time']:015d}-{self._runtime.token(4)}"
-            aside.create(f"{name}.bytes", hold.log.chunks(start, end))
-            aside.create(f"{name}.json", values.encode(note) + b"\n")
-            aside.sync()
+    def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
+        return _own(hold).compact(self._runtime, only_if_worth=only_if_worth)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -290,20 +259,14 @@ class DirectoryBackend(Backend):
         finally:
             file.close()
 
-    def scan(self, session: str, begin: int) -> Iterator[Piece]:
+    def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:
         try:
             file, layout = self._reader(session)
         except SessionDamaged:
             return
         try:
-            yield from layout.pieces(file, begin)
-        finally:
-            file.close()
-
-    def seek(self, session: str, seq: int) -> int:
-        file, layout = self._reader(session)
-        try:
-            return layout.seek(file, layout.read_header(file)[1], seq)
+            place = layout.seek(file, begin, seq) if seq else begin
+            yield from layout.pieces(file, place)
         finally:
             file.close()
 
@@ -321,7 +284,7 @@ class DirectoryBackend(Backend):
 
     def entries(self) -> Iterator[Entry]:
         try:
-            sessions = self._root.sessions()
+            sessions = self._space.sessions()
         except FileNotFoundError:
             return
         with sessions:
@@ -330,38 +293,120 @@ class DirectoryBackend(Backend):
 
     def _entry(self, sessions: Folder, name: str) -> Entry:
         """One session of the listing; whatever is wrong with it stays its own affair."""
-        id = unescape_name(name) or name
         try:
             with sessions.child(name) as folder:
-                file = layout = None
-                for layout in _LAYOUTS.values():
-                    if folder.stat(layout.file_name):
-                        file = ReadFile(folder, layout.file_name)
-                        break
-                if file is None or layout is None:
-                    raise FileNotFoundError(name)
-                try:
-                    found = _read_header(file, layout, None, name)
-                    id = found.header.id if found.header is not None else id
-                    return Entry(name, id, found.header, found.problem, self._revision(file))
-                finally:
-                    file.close()
+                return self._entry_in(folder, name)
         except FileNotFoundError:
             problem = Problem("header", None, 0, 0, _NO_LOG)
         except PerdureError as error:
             problem = Problem("header", None, 0, 0, error.message)
-        return Entry(name, id, None, problem, f"dir:{self._root.store_id()}:{name}")
+        id = unescape_name(name) or name
+        return Entry(name, id, None, problem, f"{self._prefix()}{name}")
 
-    def _revision(self, file: ReadFile) -> str:
-        s = file.status()
+    def _entry_in(self, folder: Folder, name: str) -> Entry:
+        for layout in LAYOUTS.values():
+            if folder.stat(layout.file_name):
+                break
+        else:
+            raise FileNotFoundError(name)
+        file = ReadFile(folder, layout.file_name)
+        try:
+            found = _read_header(file, layout, None, name)
+            id = found.header.id if found.header is not None else unescape_name(name) or name
+            return Entry(name, id, found.header, found.problem, self._revision(file.status()))
+        finally:
+            file.close()
+
+    def _revision(self, s: os.stat_result) -> str:
         parts = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-        return f"dir:{self._root.store_id()}:" + ":".join(map(str, parts))
+        return self._prefix() + ":".join(map(str, parts))
+
+    def _prefix(self) -> str:
+        return f"dir:{self._space.root.store_id()}:"
+
+    def revision(self, session: str) -> str:
+        file, _ = self._reader(session)
+        try:
+            return self._revision(file.status())
+        finally:
+            file.close()
+
+    def lasting_revision(self, session: str) -> str | None:
+        file, _ = self._reader(session)
+        try:
+            # The file system's clock is the machine's, whatever clock was injected.
+            status = file.status()
+            age_ms = SYSTEM.now_ms() - status.st_ctime_ns // 1_000_000
+            return self._revision(status) if age_ms > _TICK_MS else None
+        finally:
+            file.close()
 
     def locate(self, session: str) -> str | None:
-        layout = _LAYOUTS[self._root.encoding()]
+        layout = LAYOUTS[self._space.root.encoding()]
         with suppress(SessionNotFound), self._folder(session) as folder:
             layout = self._layout(session, folder)
-        return os.path.join(self._root.path, "sessions", escape_id(session), layout.file_name)
+        return os.path.join(self._space.path, "sessions", escape_id(session), layout.file_name)
+
+    # --- content ---------------------------------------------------------------------------------
+
+    def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
+        own = _own(hold)
+        own.check()
+        return content.put(own.folder, parts, self._runtime.token(), self._runtime.now_ms())
+
+    def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
+        with self._folder(session) as folder:
+            return content.read(folder, digest)
+
+    def blobs(self, session: str) -> Iterator[Blob]:
+        with self._folder(session) as folder:
+            yield from content.stored(folder)
+
+    def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
+        own = _own(hold)
+        own.check()
+        content.drop(own.folder, digests)
+
+    # --- the trash -------------------------------------------------------------------------------
+
+    def discard(self, session: str) -> Trashed:
+        name = escape_id(session)
+        with self._folder(session) as folder:
+            lock = Lock(folder, session, runtime=self._runtime)
+            try:
+                self._refuse_if_gone(session, folder)
+                with self._space.open() as space, space.child("sessions") as sessions:
+                    now = self._runtime.now_ms()
+                    found = trash.discard(space, sessions, name, now, self._runtime.token())
+                    return self._trashed(space, found)
+            finally:
+                lock.release()
+
+    def _trashed(self, space: Folder, found: trash.Discarded) -> Trashed:
+        id, digest = unescape_name(found.name) or found.name, None
+        with suppress(PerdureError, FileNotFoundError), trash.open_entry(space, found) as folder:
+            header = self._entry_in(folder, found.name).header
+            if header is not None:
+                id, digest = header.id, header.digest
+        return Trashed(f"{found.name}/{found.entry}", id, digest, found.deleted_at)
+
+    def trash(self) -> Iterator[Trashed]:
+        with suppress(FileNotFoundError), self._space.open() as space:
+            for found in trash.discarded(space):
+                yield self._trashed(space, found)
+
+    def restore(self, session: str) -> None:
+        name = escape_id(session)
+        try:
+            with self._space.open() as space, space.child("sessions") as sessions:
+                trash.restore(space, sessions, name, session)
+        except FileNotFoundError:
+            raise SessionNotFound(session) from None
+
+    def purge(self, trashed: Trashed) -> None:
+        name, _, entry = trashed.place.partition("/")
+        with suppress(FileNotFoundError), self._space.open() as space:
+            trash.purge(space, name, entry, self._runtime.token())
 
     def close(self) -> None:
         """Nothing stays open between calls."""
@@ -379,7 +424,7 @@ def _discard(nursery: Folder, name: str, folder: Folder) -> None:
         nursery.remove(name)
 
 
-def _read_header(file: ReadFile, layout: _Layout, session: str | None, name: str = "") -> Stored:
+def _read_header(file: ReadFile, layout: Layout, session: str | None, name: str = "") -> Stored:
     line, begin = layout.read_header(file)
     if not line:
         reason = "the log is empty" if not file.size() else "the first frame is damaged"
@@ -398,7 +443,7 @@ def _read_header(file: ReadFile, layout: _Layout, session: str | None, name: str
     return Stored(header, None, begin)
 
 
-def _own(hold: Hold) -> _DirectoryHold:
-    if not isinstance(hold, _DirectoryHold):
+def _own(hold: Hold) -> DirectoryHold:
+    if not isinstance(hold, DirectoryHold):
         raise TypeError("this hold was given by another backend")
     return hold

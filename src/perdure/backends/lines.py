@@ -27,6 +27,7 @@ class RawLayout:
 
     name = "raw"
     file_name = "log.jsonl"
+    compactable = False
 
     @staticmethod
     def header(line: bytes) -> bytes:
@@ -92,6 +93,16 @@ class RawLayout:
     def finish(file: ReadFile, start: int, end: int) -> bytes:
         """What the last verified piece (from `start` to `end`) lacks to be whole."""
         return b"" if start >= end or file.read(end - 1, 1) == b"\n" else b"\n"
+
+    @staticmethod
+    def worth_compacting(file: ReadFile, end: int) -> bool:  # noqa: ARG004 - as in frames
+        """Never: plain lines have nothing to be merged."""
+        return False
+
+    @staticmethod
+    def compacted(file: ReadFile, end: int) -> Iterator[bytes]:
+        """The log up to byte `end` as it is."""
+        return file.chunks(0, end)
 
 
 def _next_newline(file: ReadFile, start: int) -> int:

@@ -4,11 +4,12 @@ It also models what a crash may leave: with `crash_keeping(n)` armed, the next c
 its first `n` records, acknowledges nothing and ends the hold, as a dying process would.
 """
 
+import hashlib
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Self
 
-from perdure.backends.base import Backend, Entry, Hold, Stored, Tail
+from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
 from perdure.durable.locks import Holder
 from perdure.errors import (
     SessionBusy,
@@ -18,9 +19,10 @@ from perdure.errors import (
     StaleWriter,
     StorageUnavailable,
 )
+from perdure.evidence import Evidence
 from perdure.model.header import Header, check_id, decode_header, encode_header
 from perdure.model.record import Position, Record
-from perdure.recovery.walk import Piece, Walk
+from perdure.recovery.walk import Ending, Piece
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["MemoryBackend"]
@@ -38,23 +40,24 @@ class _Session:
         self.holder: Holder | None = None
         self.revision = 0
         self.aside: list[bytes] = []
+        self.blobs: dict[str, tuple[Blob, bytes]] = {}
+        self.deleted_at = 0
 
 
 class _MemoryHold(Hold):
-    def __init__(self, backend: "MemoryBackend", session: _Session, runtime: Runtime) -> None:
-        self.session = session
+    def __init__(self, session: _Session, runtime: Runtime) -> None:
+        self.session = session.header.id
+        self.stored = session
         self.moved = session.acknowledged
-        self._backend = backend
         self._runtime = runtime
         self._pid = runtime.pid()
         self._live = True
 
     def check(self) -> None:
-        name = self.session.header.id
         if not self._live:
-            raise SessionClosed(name, "this writer was closed")
+            raise SessionClosed(self.session, "this writer was closed")
         if self._pid != self._runtime.pid():
-            raise SessionClosed(name, "this writer belongs to the parent process")
+            raise SessionClosed(self.session, "this writer belongs to the parent process")
 
     def __del__(self) -> None:
         self.release()
@@ -66,7 +69,7 @@ class _MemoryHold(Hold):
     def release(self) -> None:
         if self._live:
             self._live = False
-            self.session.holder = None
+            self.stored.holder = None
 
 
 class MemoryBackend(Backend):
@@ -77,10 +80,45 @@ class MemoryBackend(Backend):
     def __init__(self, _rest: str = "", *, runtime: Runtime = SYSTEM, **_: Any) -> None:
         """Start empty; nothing follows the scheme, each backend is its own store."""
         self._runtime = runtime
+        self._parts: tuple[str, ...] = ()
+        self._evidence = Evidence(None, runtime=runtime)
+        self._begin()
+
+    def _begin(self) -> None:
         self._sessions: dict[str, _Session] = {}
+        self._trash: dict[str, list[_Session]] = {}
+        self._below: dict[str, Self] = {}
         self._mutex = threading.Lock()
-        self._id = runtime.token()
+        self._id = self._runtime.token()
         self._keep_at_crash: int | None = None
+
+    def namespace(self, part: str) -> Self:
+        check_id(part)
+        with self._mutex:
+            if part not in self._below:
+                below = object.__new__(type(self))
+                below._runtime = self._runtime
+                below._parts = (*self._parts, part)
+                below._evidence = self._evidence
+                below._begin()
+                self._below[part] = below
+            return self._below[part]
+
+    def namespaces(self) -> Iterator[str]:
+        return iter(sorted(name for name, below in self._below.items() if below.used))
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was stored in this namespace or below it."""
+        return bool(self._sessions or self._trash or any(x.used for x in self._below.values()))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self._parts
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._evidence
 
     def crash_keeping(self, records: int) -> None:
         """Let the next commit die after `records` of its records were stored."""
@@ -91,7 +129,10 @@ class MemoryBackend(Backend):
         try:
             return self._sessions[session]
         except KeyError:
-            raise SessionNotFound(session) from None
+            raise SessionNotFound(session, deleted_at=self._deleted_at(session)) from None
+
+    def _deleted_at(self, session: str) -> int | None:
+        return max((each.deleted_at for each in self._trash.get(session, ())), default=None)
 
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
         found = self._find(session)
@@ -99,6 +140,9 @@ class MemoryBackend(Backend):
         while True:
             with self._mutex:
                 who = found.holder
+                if self._sessions.get(session) is not found:
+                    # Its holder deleted it while it was waited for.
+                    raise SessionNotFound(session, deleted_at=self._deleted_at(session))
                 if who is None:
                     return self._grant(found)
             if self._runtime.monotonic() >= deadline:
@@ -109,34 +153,44 @@ class MemoryBackend(Backend):
     def _grant(self, session: _Session) -> _MemoryHold:
         runtime = self._runtime
         session.holder = Holder(runtime.pid(), runtime.host(), runtime.now_ms())
-        return _MemoryHold(self, session, runtime)
+        return _MemoryHold(session, runtime)
 
     def holder(self, session: str) -> Holder | None:
         return self._find(session).holder
 
-    def publish(self, header: Header, records: Sequence[Record]) -> Hold:
-        with self._mutex:
-            if header.id in self._sessions:
-                raise SessionExists(header.id)
-            created = _Session(header)
-            hold = self._grant(created)
-            self._sessions[header.id] = created
-            self._store(hold, records)
+    def stage(self, header: Header) -> Hold:
+        return self._grant(_Session(header))
+
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
+        hold = _own(staged or self.stage(header))
+        try:
+            hold.check()
+            with self._mutex:
+                deleted_at = self._deleted_at(header.id)
+                if header.id in self._sessions or deleted_at is not None:
+                    raise SessionExists(header.id, deleted_at=deleted_at)
+                self._sessions[header.id] = hold.stored
+                self._store(hold, records)
+        except BaseException:
+            hold.release()
+            raise
         return hold
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
         hold = _own(hold)
         hold.check()
         with self._mutex:
-            known = hold.session.acknowledged
+            known = hold.stored.acknowledged
             if expected != known or hold.position != known:
                 raise StaleWriter(
-                    hold.session.header.id, f"it stands at event {known.seq}, not {expected.seq}"
+                    hold.session, f"it stands at event {known.seq}, not {expected.seq}"
                 )
             self._store(hold, records)
 
     def _store(self, hold: "_MemoryHold", records: Sequence[Record]) -> None:
-        session = hold.session
+        session = hold.stored
         keep, self._keep_at_crash = self._keep_at_crash, None
         session.lines.extend(record.line for record in records[:keep])
         session.revision += 1
@@ -147,37 +201,36 @@ class MemoryBackend(Backend):
             session.acknowledged = records[-1].position
             hold.moved = session.acknowledged
 
-    def settle(self, hold: Hold, walk: Walk) -> None:
+    def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> None:
         hold = _own(hold)
         hold.check()
         with self._mutex:
-            session = hold.session
-            if walk.position != session.acknowledged or walk.problem is not None:
+            session = hold.stored
+            if seen != session.acknowledged:
+                raise StaleWriter(hold.session, "another writer wrote while it was verified")
+            if ending.position != session.acknowledged or ending.problem is not None:
                 kept, size = 0, 0
-                while size < walk.end:
+                while size < ending.end:
                     size += len(session.lines[kept])
                     kept += 1
                 session.aside.extend(session.lines[kept:])
                 del session.lines[kept:]
                 session.revision += 1
-            session.acknowledged = walk.position
-            hold.moved = walk.position
+            session.acknowledged = ending.position
+            hold.moved = ending.position
 
     def stored(self, session: str) -> Stored:
         # A new object each time, as from any medium: what a caller does to it changes nothing.
         line = encode_header(self._find(session).header)
         return Stored(decode_header(line, session), None, 0)
 
-    def scan(self, session: str, begin: int) -> Iterator[Piece]:
+    def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:
+        del seq  # everything is at hand
         start = 0
         for line in tuple(self._find(session).lines):
             if start >= begin:
                 yield Piece(start, start + len(line), (line,))
             start += len(line)
-
-    def seek(self, session: str, seq: int) -> int:  # noqa: ARG002
-        self._find(session)
-        return 0
 
     def tail(self, session: str) -> Tail:
         found = self._find(session)
@@ -186,16 +239,80 @@ class MemoryBackend(Backend):
             return Tail(found.acknowledged, settled=False, size=size)
 
     def entries(self) -> Iterator[Entry]:
-        for name, session in sorted(self._sessions.items()):
-            revision = f"memory:{self._id}:{name}:{session.revision}"
-            yield Entry(name, name, self.stored(name).header, None, revision)
+        for name in sorted(self._sessions):
+            yield Entry(name, name, self.stored(name).header, None, self.revision(name))
+
+    def revision(self, session: str) -> str:
+        return f"memory:{self._id}:{session}:{self._find(session).revision}"
 
     def locate(self, session: str) -> str | None:
         check_id(session)
         return None
 
+    # --- content ---------------------------------------------------------------------------------
+
+    def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
+        own = _own(hold)
+        own.check()
+        value = b"".join(parts)
+        blob = Blob(hashlib.sha256(value).hexdigest(), len(value), self._runtime.now_ms())
+        own.stored.blobs[blob.digest] = (blob, value)
+        return blob
+
+    def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
+        found = self._find(session).blobs.get(digest)
+        return iter((found[1],)) if found is not None else None
+
+    def blobs(self, session: str) -> Iterator[Blob]:
+        found = self._find(session).blobs
+        return iter([found[digest][0] for digest in sorted(found)])
+
+    def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
+        own = _own(hold)
+        own.check()
+        for digest in digests:
+            own.stored.blobs.pop(digest, None)
+
+    # --- the trash -------------------------------------------------------------------------------
+
+    def discard(self, session: str) -> Trashed:
+        hold = self.lock(session)
+        with self._mutex:
+            found = self._sessions.pop(session)
+            found.deleted_at = self._runtime.now_ms()
+            self._trash.setdefault(session, []).append(found)
+        hold.release()
+        return _trashed(found)
+
+    def trash(self) -> Iterator[Trashed]:
+        return iter([_trashed(each) for name in sorted(self._trash) for each in self._trash[name]])
+
+    def restore(self, session: str) -> None:
+        check_id(session)
+        with self._mutex:
+            if session not in self._trash:
+                raise SessionNotFound(session)
+            if session in self._sessions:
+                raise SessionExists(session)
+            self._sessions[session] = self._trash[session].pop()
+            if not self._trash[session]:
+                del self._trash[session]
+
+    def purge(self, trashed: Trashed) -> None:
+        with self._mutex:
+            left = [x for x in self._trash.get(trashed.id, ()) if _trashed(x) != trashed]
+            self._trash.pop(trashed.id, None)
+            if left:
+                self._trash[trashed.id] = left
+
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _trashed(session: _Session) -> Trashed:
+    header = session.header
+    place = f"{header.id}/{session.deleted_at}/{header.digest}"
+    return Trashed(place, header.id, header.digest, session.deleted_at)
 
 
 def _own(hold: Hold) -> _MemoryHold:

@@ -1,27 +1,30 @@
 """Persistence switched off: everything is accepted and dropped, and nothing can be resumed."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, Self
 
-from perdure.backends.base import Backend, Entry, Hold, Stored, Tail
+from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
 from perdure.durable.locks import Holder
-from perdure.errors import PersistenceDisabled, SessionClosed, SessionNotFound
+from perdure.errors import PersistenceDisabled, SessionClosed
+from perdure.evidence import Evidence
 from perdure.model.header import Header, check_id
 from perdure.model.record import Position, Record
-from perdure.recovery.walk import Piece, Walk
+from perdure.recovery.walk import Ending, Piece
+from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["NullBackend"]
 
 
 class _NullHold(Hold):
     def __init__(self, session: str, position: Position) -> None:
-        self._session = session
+        self.session = session
         self._live = True
         self.moved = position
 
     def check(self) -> None:
         if not self._live:
-            raise SessionClosed(self._session, "this writer was closed")
+            raise SessionClosed(self.session, "this writer was closed")
 
     @property
     def position(self) -> Position:
@@ -37,8 +40,34 @@ class NullBackend(Backend):
     scheme = "none"
     persistent = False
 
-    def __init__(self, rest: str = "", **_: Any) -> None:
+    def __init__(
+        self,
+        rest: str = "",
+        *,
+        runtime: Runtime = SYSTEM,
+        parts: tuple[str, ...] = (),
+        **_: Any,
+    ) -> None:
         """Take whatever options the other backends take."""
+        del rest
+        self._runtime = runtime
+        self._parts: tuple[str, ...] = parts
+        self._evidence = Evidence(None, runtime=runtime)
+
+    def namespace(self, part: str) -> Self:
+        check_id(part)
+        return type(self)(runtime=self._runtime, parts=(*self._parts, part))
+
+    def namespaces(self) -> Iterator[str]:
+        return iter(())
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self._parts
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._evidence
 
     def lock(self, session: str, *, wait: float = 0.0) -> NoReturn:  # noqa: ARG002
         check_id(session)
@@ -48,7 +77,13 @@ class NullBackend(Backend):
         check_id(session)
         return None
 
-    def publish(self, header: Header, records: Sequence[Record]) -> Hold:
+    def stage(self, header: Header) -> Hold:
+        return _NullHold(header.id, Position(-1, header.genesis))
+
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
+        del staged  # nothing of it was kept
         end = records[-1].position if records else Position(-1, header.genesis)
         return _NullHold(header.id, end)
 
@@ -58,23 +93,61 @@ class NullBackend(Backend):
         if records and isinstance(hold, _NullHold):
             hold.moved = records[-1].position
 
-    def settle(self, hold: Hold, walk: Walk) -> NoReturn:  # noqa: ARG002
+    def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> NoReturn:  # noqa: ARG002
         raise PersistenceDisabled("recovery")
 
     def stored(self, session: str) -> Stored:
         check_id(session)
         raise PersistenceDisabled("reading a session")
 
-    def scan(self, session: str, begin: int) -> Iterator[Piece]:  # noqa: ARG002
+    def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:  # noqa: ARG002
         check_id(session)
         raise PersistenceDisabled("reading a session")
-
-    def seek(self, session: str, seq: int) -> int:  # noqa: ARG002
-        raise SessionNotFound(session)
 
     def tail(self, session: str) -> Tail:
         check_id(session)
         raise PersistenceDisabled("reading a session")
+
+    def revision(self, session: str) -> str:
+        check_id(session)
+        raise PersistenceDisabled("reading a session")
+
+    def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
+        hold.check()
+        size, digest = 0, hashlib.sha256()
+        for part in parts:
+            size += len(part)
+            digest.update(part)
+        return Blob(digest.hexdigest(), size, self._runtime.now_ms())
+
+    def blob(self, session: str, digest: str) -> NoReturn:  # noqa: ARG002
+        check_id(session)
+        raise PersistenceDisabled("reading content")
+
+    def blobs(self, session: str) -> NoReturn:
+        check_id(session)
+        raise PersistenceDisabled("reading content")
+
+    def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
+        """Nothing was kept."""
+
+    def discard(self, session: str) -> NoReturn:
+        check_id(session)
+        raise PersistenceDisabled("deleting a session")
+
+    def trash(self) -> Iterator[Trashed]:
+        return iter(())
+
+    def restore(self, session: str) -> NoReturn:
+        check_id(session)
+        raise PersistenceDisabled("restoring a session")
+
+    def purge(self, trashed: Trashed) -> None:
+        """Nothing was kept."""
+
+    def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
+        del hold, only_if_worth
+        return 0, 0
 
     def entries(self) -> Iterator[Entry]:
         return iter(())

@@ -1,7 +1,8 @@
-"""The root of a directory store: its folder and `store.json`.
+"""The root of a directory store, its `store.json`, and the folders of its namespaces.
 
 `store.json` names the format of the layout, the store's own id (which makes revisions of two stores
-distinct) and the encoding of new sessions.
+distinct) and the encoding of new sessions. A namespace is a folder `ns/<name>` that is laid out as
+the root is, but for what all namespaces share.
 """
 
 import os
@@ -10,14 +11,16 @@ from typing import Any
 
 from perdure.durable.files import Folder
 from perdure.durable.locks import exclusive
-from perdure.errors import FormatUnsupported, UnsafeFile
+from perdure.errors import FormatUnsupported, PerdureError, UnsafeFile
 from perdure.model import values
+from perdure.model.identity import escape_id, unescape_name
 from perdure.runtime import Runtime
 
-__all__ = ["LAYOUT_FORMAT", "Root"]
+__all__ = ["LAYOUT_FORMAT", "Root", "Space"]
 
 LAYOUT_FORMAT = 0
 _NAME = "store.json"
+_PART = "name.json"
 _BYTES_MAX = 64 * 1024
 _RESTORE = (
     'restore it, or make it anew with {"format":0,"id":"any text","encoding":"zst"}, mode 600'
@@ -65,16 +68,6 @@ class Root:
                     hint=_RESTORE,
                 ) from None
             raise
-
-    def sessions(self) -> Folder:
-        """The folder of sessions.
-
-        Raises:
-            FileNotFoundError: nothing was stored yet.
-
-        """
-        with self.open() as root:
-            return root.child("sessions")
 
     def make(self) -> Folder:
         """The root folder, created where missing; durable before anything is put into it."""
@@ -150,3 +143,77 @@ class Root:
     def store_id(self) -> str:
         """The store's own id; empty before it was created."""
         return str(self._facts["id"]) if self._facts is not None else ""
+
+
+class Space:
+    """The folder of one namespace; without parts, the root itself."""
+
+    def __init__(self, root: Root, parts: tuple[str, ...] = ()) -> None:
+        """Name it; nothing is touched yet."""
+        self.root = root
+        self.parts = parts
+        self._names = [escape_id(part) for part in parts]
+        self.path = os.path.join(root.path, *(x for name in self._names for x in ("ns", name)))
+
+    def open(self) -> Folder:
+        """The folder.
+
+        Raises:
+            FileNotFoundError: nothing was stored in it yet.
+
+        """
+        folder = self.root.open()
+        for name in self._names:
+            folder = _step(folder, "ns", name)
+        return folder
+
+    def sessions(self) -> Folder:
+        """The folder of its sessions.
+
+        Raises:
+            FileNotFoundError: nothing was stored in it yet.
+
+        """
+        with self.open() as folder:
+            return folder.child("sessions")
+
+    def make(self) -> Folder:
+        """The folder, created where missing; durable before anything is put into it."""
+        folder = self.root.make()
+        for part, name in zip(self.parts, self._names, strict=True):
+            folder = _step(folder, "ns", name, make=True)
+            try:
+                if unescape_name(name) is None and folder.stat(_PART) is None:
+                    # A shortened name does not tell what it stands for.
+                    folder.replace(_PART, values.encode({"name": part}) + b"\n")
+            except BaseException:
+                folder.close()
+                raise
+        return folder
+
+    def names(self) -> list[str]:
+        """The namespaces directly below, in order."""
+        try:
+            with self.open() as folder, folder.child("ns") as below:
+                return sorted(filter(None, (_part(below, name) for name in below.names())))
+        except FileNotFoundError:
+            return []
+
+
+def _step(folder: Folder, *names: str, make: bool = False) -> Folder:
+    """The folder that `names` lead to, in place of the one that they start from."""
+    for name in names:
+        with folder:
+            folder = folder.child(name, make=make)
+    return folder
+
+
+def _part(below: Folder, name: str) -> str | None:
+    part = unescape_name(name)
+    if part is not None:
+        return part
+    with suppress(FileNotFoundError, ValueError, PerdureError), below.child(name) as folder:
+        text = values.decode(folder.read(_PART, _BYTES_MAX))
+        if isinstance(text, dict) and isinstance(text.get("name"), str):
+            return str(text["name"])
+    return None

@@ -84,6 +84,12 @@ class AppendFile(ReadFile):
         there = self._folder.stat(self.name)
         return there is None or there.st_ino != self.inode
 
+    def follow(self, successor: "AppendFile") -> None:
+        """Go on in the file that has taken this one's name and holds the same records."""
+        self.fd, successor.fd = successor.fd, self.fd
+        self.inode, self.length = successor.inode, successor.length
+        successor.close()
+
     def append(self, data: bytes) -> None:
         """Write `data` behind the known length and sync it.
 

@@ -308,6 +308,30 @@ class Folder(Opened):
         except OSError as error:
             raise translated(error, os.path.join(self.path, name)) from error
 
+    def remove_tree(self, name: str) -> None:
+        """Remove an entry of this folder with all it holds; links are removed, never followed.
+
+        What a crash leaves of it is a part of it: rename it out of sight first.
+        """
+        status = self.stat(name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            with self.child(name) as folder:
+                for entry in folder.names():
+                    folder.remove_tree(entry)
+        self.remove(name)
+
+    def remove_if_empty(self, name: str) -> None:
+        """Remove an empty folder; one that holds something stays."""
+        try:
+            with self.child(name) as folder:
+                if folder.names():
+                    return
+        except FileNotFoundError:
+            return
+        # Whoever fills it meanwhile makes this fail, which is as well.
+        with suppress(PerdureError):
+            self.remove(name)
+
     def sync(self) -> None:
         """Make entries of this folder durable."""
         try:

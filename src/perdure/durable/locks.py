@@ -173,6 +173,11 @@ class Lock:
         with contextlib.suppress(OSError):
             write_at(descriptor, values.encode(who._asdict()) + b"\n", 0)
 
+    @property
+    def owned(self) -> bool:
+        """Whether this process holds it."""
+        return self._fd >= 0 and self._pid == self._runtime.pid()
+
     def check(self) -> None:
         """Make sure that this process still holds the lock.
 

@@ -186,6 +186,23 @@ class SessionEnded(_Payload, frozen=True):
     reason: str | None = None
 
 
+class SessionArchived(_Payload, frozen=True):
+    """`session/archived` and `session/unarchived`: done with, or not; the last one holds."""
+
+
+class ContentPinned(_Payload, frozen=True):
+    """`content/pinned` and `content/unpinned`: `blobs` (digests) never expire, or may again."""
+
+    blobs: list[str]
+
+
+class ContentExpired(_Payload, frozen=True):
+    """`content/expired`: `blobs` (digests) were removed by `rule`; what refers to them stays."""
+
+    blobs: list[str]
+    rule: dict[str, Any] = {}
+
+
 PAYLOADS: dict[str, type[_Payload]] = {
     "turn/start": TurnStart,
     "turn/end": TurnEnd,
@@ -205,6 +222,11 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "session/titled": SessionTitled,
     "session/forked": SessionForked,
     "session/ended": SessionEnded,
+    "session/archived": SessionArchived,
+    "session/unarchived": SessionArchived,
+    "content/pinned": ContentPinned,
+    "content/unpinned": ContentPinned,
+    "content/expired": ContentExpired,
 }
 """Payload of each type that this version fixes."""
 

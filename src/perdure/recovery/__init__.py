@@ -2,6 +2,16 @@
 
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import TailFacts, Verdict, decide
-from perdure.recovery.walk import Piece, Problem, Walk
+from perdure.recovery.walk import Ending, Known, Piece, Problem, Walk
 
-__all__ = ["OpenWork", "Piece", "Problem", "TailFacts", "Verdict", "Walk", "decide"]
+__all__ = [
+    "Ending",
+    "Known",
+    "OpenWork",
+    "Piece",
+    "Problem",
+    "TailFacts",
+    "Verdict",
+    "Walk",
+    "decide",
+]

@@ -16,7 +16,7 @@ from perdure.model.limits import RECORD_BYTES_MAX
 from perdure.model.record import BadRecordError, Position, Record, decode_line
 from perdure.recovery.tail import TailFacts, Verdict, decide
 
-__all__ = ["PROBLEMS_MAX", "Piece", "Problem", "Walk"]
+__all__ = ["PROBLEMS_MAX", "Ending", "Known", "Piece", "Problem", "Walk"]
 
 PROBLEMS_MAX = 100
 """Damaged places listed one by one, so that a report on mere noise stays readable."""
@@ -69,6 +69,42 @@ class Problem(NamedTuple):
     reason: str
 
 
+class Known(NamedTuple):
+    """What is known of a log without reading it: what was acknowledged must be in it.
+
+    Attributes:
+        acknowledged: the last acknowledged position, or None if nobody remembers one.
+        earlier: another remembered position, not behind the first, or None.
+        instead: why the log of this header is not the one that should stand here, or None.
+
+    """
+
+    acknowledged: Position | None
+    earlier: Position | None = None
+    instead: str | None = None
+
+
+class Ending(NamedTuple):
+    """Where a log ends: what is left of a pass when its records are forgotten.
+
+    Attributes:
+        position: where the verified prefix ends.
+        end: byte behind its last record.
+        piece_start: start of the piece (a line, or a frame) that holds the last verified record.
+        acknowledged_end: byte behind the acknowledged position, or behind the header.
+        problem: the first place that does not hold together, or None.
+        verdict: what it amounts to.
+
+    """
+
+    position: Position
+    end: int
+    piece_start: int
+    acknowledged_end: int
+    problem: Problem | None
+    verdict: Verdict
+
+
 class _Line(NamedTuple):
     raw: bytes | None
     start: int
@@ -96,7 +132,7 @@ class Walk:
         header: Header,
         pieces: Iterator[Piece],
         *,
-        acknowledged: Position | None,
+        known: Known,
         begin: int = 0,
         local: bool = False,
     ) -> None:
@@ -108,7 +144,8 @@ class Walk:
         self._pieces = _split(pieces)
         self._lines: Iterator[_Line] = self._pieces
         self._behind: Iterator[Record] | None = None
-        self._acknowledged = acknowledged
+        self._acknowledged = known.acknowledged
+        self._known = known
         self.position = Position(-1, header.genesis)
         self._start = None if local else self.position
         self.end = begin
@@ -192,11 +229,11 @@ class Walk:
                 return Problem("header", 0, *where, reason)
             reason = f"event {record.first} does not link to the record before it"
             return Problem("link", record.first, *where, reason)
-        known = self._acknowledged
-        covers = known is not None and record.first <= known.seq <= record.last
-        if known is not None and covers and record.position != known:
-            reason = f"event {known.seq} is not the one that was acknowledged"
-            return Problem("evidence", record.first, *where, reason)
+        for known in self._known[:2]:
+            covers = known is not None and record.first <= known.seq <= record.last
+            if known is not None and covers and record.position != known:
+                reason = f"event {known.seq} is not the one that was acknowledged"
+                return Problem("evidence", record.first, *where, reason)
         header = self._header
         if header.inherited_genesis is not None and record.first <= header.seed <= record.last:
             event = record.events(header.seed)[0]
@@ -242,6 +279,9 @@ class Walk:
         kept = known is None or known.seq <= self.position.seq
         if known is not None and known.seq == -1 and known.hash != self._header.genesis:
             kept = False
+        if self._known.instead is not None:
+            kept = False
+            self.problem = self.problem or Problem("evidence", 0, 0, 0, self._known.instead)
         if self.problem is not None and self.problem.record is None:
             self.problem = self.problem._replace(record=self.position.seq + 1)
         if self.problem is None and not kept and known is not None:
@@ -267,9 +307,16 @@ class Walk:
         )
 
     @property
-    def acknowledged(self) -> Position | None:
-        """The acknowledged position that the log was held against, where one is known."""
-        return self._acknowledged
+    def ending(self) -> Ending:
+        """Where the log ends; valid after the pass."""
+        return Ending(
+            self.position,
+            self.end,
+            self.piece_start,
+            self.acknowledged_end,
+            self.problem,
+            self.verdict,
+        )
 
     @property
     def verdict(self) -> Verdict:

@@ -1,0 +1,105 @@
+"""Content beside a log: one file for each blob, named by the SHA-256 of its bytes.
+
+`blobs/<first two digits>/<64 digits>`. A file appears whole, by a rename, and is never changed:
+readers need no lock, and the same bytes put again take the place of the same bytes.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+
+from perdure.backends.base import Blob
+from perdure.durable.appending import ReadFile
+from perdure.durable.files import Folder
+from perdure.errors import PerdureError
+
+__all__ = ["drop", "put", "read", "stored"]
+
+_BLOBS = "blobs"
+_DIGITS = frozenset("0123456789abcdef")
+_DIGEST_CHARS = 64
+
+
+def put(session: Folder, parts: Iterable[bytes], token: str, now: int) -> Blob:
+    """Store the bytes in a session's folder; durable when this returns."""
+    size, digest = 0, hashlib.sha256()
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for part in parts:
+            size += len(part)
+            digest.update(part)
+            yield part
+
+    with session.child(_BLOBS, make=True) as blobs:
+        # Whoever made it may have died before its entry was durable.
+        session.sync()
+        building = f".{token}"
+        try:
+            blobs.create(building, counted())
+            name = digest.hexdigest()
+            with blobs.child(name[:2], make=True) as shelf:
+                blobs.sync()
+                blobs.move(building, shelf, name)
+                shelf.sync()
+        except BaseException:
+            with suppress(PerdureError):
+                blobs.remove(building)
+            raise
+    return Blob(name, size, now)
+
+
+def read(session: Folder, digest: str) -> Iterator[bytes] | None:
+    """The bytes in parts, unchecked, or None; the file is opened before this returns."""
+    try:
+        with session.child(_BLOBS) as blobs, blobs.child(digest[:2]) as shelf:
+            file = ReadFile(shelf, digest)
+    except FileNotFoundError:
+        return None
+    return _parts(file)
+
+
+def _parts(file: ReadFile) -> Iterator[bytes]:
+    try:
+        yield from file.chunks(0, file.size())
+    finally:
+        file.close()
+
+
+def stored(session: Folder) -> Iterator[Blob]:
+    """What is stored, in order of the digests."""
+    try:
+        blobs = session.child(_BLOBS)
+    except FileNotFoundError:
+        return
+    with blobs:
+        for prefix in blobs.names():
+            if len(prefix) == 2 and _DIGITS.issuperset(prefix):
+                with blobs.child(prefix) as shelf:
+                    yield from _shelved(shelf, prefix)
+
+
+def _shelved(shelf: Folder, prefix: str) -> Iterator[Blob]:
+    for name in shelf.names():
+        status = shelf.stat(name)
+        named = len(name) == _DIGEST_CHARS and name.startswith(prefix) and _DIGITS.issuperset(name)
+        if named and status is not None:
+            yield Blob(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def drop(session: Folder, digests: Collection[str]) -> None:
+    """Remove content, and what writers that died left half written. Called by the writer only."""
+    try:
+        blobs = session.child(_BLOBS)
+    except FileNotFoundError:
+        return
+    with blobs:
+        for name in blobs.names():
+            if name.startswith("."):
+                blobs.remove(name)
+        for prefix in sorted({digest[:2] for digest in digests}):
+            with suppress(FileNotFoundError), blobs.child(prefix) as shelf:
+                for digest in sorted(digests):
+                    if digest.startswith(prefix):
+                        shelf.remove(digest)
+                shelf.sync()

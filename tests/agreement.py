@@ -19,8 +19,9 @@ from typing import Any
 from perdure.backends.base import Entry
 from perdure.backends.directory import DirectoryBackend
 from perdure.errors import PerdureError
-from perdure.store.inspection import Inspection
-from perdure.store.verification import verify_session
+from perdure.evidence import Evidence
+from perdure.runtime import SYSTEM
+from perdure.store import Store
 from tests import independent_reader
 
 SESSIONS_MAX = 100
@@ -72,8 +73,11 @@ def _about(root: Path, backend: DirectoryBackend, entry: Entry) -> list[str]:
 
 
 def _ours(backend: DirectoryBackend, session: str) -> dict[str, Any]:
-    found = Inspection(backend, session)
-    verified, report = found.verified, verify_session(backend, session)
+    with Store(backend) as store:
+        # The format page speaks of a session's own files; evidence stands beside them.
+        store._witness.evidence = Evidence(None, runtime=SYSTEM)
+        found = store.inspect(session)
+        verified, report = found.verified, store.verify(session)
     count = verified.seq + 1 if verified is not None else 0
     events = [event for event, _ in zip(found.events, range(count), strict=False)]
     return {

@@ -25,6 +25,10 @@ EXAMPLES: list[PerdureError] = [
     errors.StorageFull("/p", "No space left"),
     errors.StorageUnavailable("/p", "Input/output error"),
     errors.SessionDamaged("s", "a record is missing"),
+    errors.SessionNotFound("s", deleted_at=5),
+    errors.SessionExists("s", deleted_at=5),
+    errors.ContentExpired("s", "0" * 64),
+    errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
 ]
 
 

@@ -382,7 +382,7 @@ def test_a_dropped_writer_gives_its_session_back(store: perdure.Store) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         store.writer("s")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     with store.writer("s") as session:
         assert session.position.seq == 0
 
@@ -425,6 +425,7 @@ def test_an_error_that_is_kept_keeps_no_file_open(
     session.close()
     log = Path(str(store.locate("s")))
     log.write_bytes(log.read_bytes().replace(b"first", b"worst"))
+    store._flusher.stop()  # what it opens and closes meanwhile is not counted
     before = len(os.listdir("/proc/self/fd"))
     kept = []
     for _ in range(10):
@@ -432,11 +433,11 @@ def test_an_error_that_is_kept_keeps_no_file_open(
             with pytest.raises(SessionDamaged) as told:
                 call()
             kept.append(told.value)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_without_a_thread_a_buffered_event_is_stored_at_once(
-    store: perdure.Store, session: perdure.Session, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no thread can be started the caller's own does its work."""
 
@@ -444,6 +445,9 @@ def test_without_a_thread_a_buffered_event_is_stored_at_once(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", no_thread)
+    store = perdure.open(tmp_path / "threadless")
+    session = store.create("s")
+    session.append("x", "first")
     assert session.buffer("x", "second").seq == 1
     assert data_of(store) == ["first", "second"]
     store.close()

@@ -40,9 +40,11 @@ class Gated(MemoryBackend):
         self.after: Callable[[], None] = nothing
         self.sizes: list[int] = []
 
-    def publish(self, header: Header, records: Sequence[Record]) -> Hold:
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
         self.before()
-        hold = super().publish(header, records)
+        hold = super().publish(header, records, staged)
         self.after()
         return hold
 

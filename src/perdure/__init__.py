@@ -3,11 +3,21 @@
 import importlib.metadata
 
 from perdure import errors
-from perdure.backends.base import Entry
+from perdure.backends.base import Blob, Entry, Trashed
 from perdure.durable.locks import Holder
+from perdure.evidence import Damage
 from perdure.model import Event, Header, Parent, Position, Source
 from perdure.recovery.walk import Problem
-from perdure.store import Inspection, Prepared, Report, Session, Store
+from perdure.store import (
+    Compacted,
+    Expiry,
+    Inspection,
+    Missing,
+    Prepared,
+    Report,
+    Session,
+    Store,
+)
 from perdure.store import open_store as open  # noqa: A004
 
 
@@ -19,11 +29,16 @@ def __getattr__(name: str) -> str:
 
 
 __all__ = [
+    "Blob",
+    "Compacted",
+    "Damage",
     "Entry",
     "Event",
+    "Expiry",
     "Header",
     "Holder",
     "Inspection",
+    "Missing",
     "Parent",
     "Position",
     "Prepared",
@@ -32,6 +47,7 @@ __all__ = [
     "Session",
     "Source",
     "Store",
+    "Trashed",
     "errors",
     "open",
 ]

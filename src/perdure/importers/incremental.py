@@ -17,6 +17,7 @@ from perdure.errors import (
     InvalidValue,
     KeyConflict,
     PerdureError,
+    SessionExists,
     SessionNotFound,
     StaleWriter,
     StorageUnavailable,
@@ -86,6 +87,10 @@ def _import_file(store: Store, kind: LineFormat, found: Found, runtime: Runtime)
         error = _unreadable(found.path, str(reason)) if found.named else None
     except UnreadableSourceError as reason:
         error = _unreadable(found.path, str(reason))
+    except SessionExists as reason:
+        # Deleted here: an import does not bring it back unasked.
+        skipped = reason.message if reason.deleted_at is not None else None
+        error = reason if skipped is None else None
     except PerdureError as reason:
         error = reason
     return tally.report(skipped, error)

@@ -1,8 +1,21 @@
 """The facade and the one write path: sessions, their writers, and what readers see."""
 
+from perdure.store.content import Expiry
 from perdure.store.inspection import Inspection
-from perdure.store.session import Session
-from perdure.store.store import Prepared, Store, open_store
+from perdure.store.prepared import Prepared
+from perdure.store.retention import Missing
+from perdure.store.session import Compacted, Session
+from perdure.store.store import Store, open_store
 from perdure.store.verification import Report
 
-__all__ = ["Inspection", "Prepared", "Report", "Session", "Store", "open_store"]
+__all__ = [
+    "Compacted",
+    "Expiry",
+    "Inspection",
+    "Missing",
+    "Prepared",
+    "Report",
+    "Session",
+    "Store",
+    "open_store",
+]

@@ -1,8 +1,8 @@
-"""The background thread that starts due commits of buffered events.
+"""The background thread that starts due commits of buffered events, and keeps evidence current.
 
-It is started by the first buffered event, serves all sessions of a store, does nothing else, and
-ends when nothing is due for a while. A session stays alive while it is due: what was accepted is
-committed even if everybody else has dropped it.
+It is started by the first thing that is due, serves all sessions of a store, and ends when nothing
+is due for a while. A session stays alive while it is due: what was accepted is committed even if
+everybody else has dropped it.
 """
 
 import threading
@@ -19,7 +19,7 @@ _IDLE_SECONDS = 5.0
 
 
 class Flusher:
-    """Calls what each session scheduled, once, 200 ms later."""
+    """Calls what was scheduled, once, when it is due."""
 
     def __init__(self, runtime: Runtime) -> None:
         """Start no thread yet."""
@@ -33,8 +33,11 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def schedule(self, flush: Callable[[], None]) -> bool:
-        """Let a session flush when its batch is due; False if nobody is there to do it."""
+    def schedule(self, flush: Callable[[], None], delay: float = DELAY_SECONDS) -> bool:
+        """Call `flush` in `delay` seconds, or earlier if it is due already.
+
+        False if nobody is there to do it.
+        """
         if self._pid != self._runtime.pid():
             # A forked child has neither the thread nor a usable lock.
             self._reset()
@@ -48,7 +51,8 @@ class Flusher:
                 except RuntimeError:
                     return False
                 self._thread = thread
-            self._due.setdefault(flush, self._runtime.monotonic() + DELAY_SECONDS)
+            deadline = self._runtime.monotonic() + delay
+            self._due[flush] = min(deadline, self._due.get(flush, deadline))
             self._wake.notify()
         return True
 

@@ -1,16 +1,18 @@
 """What a reader sees of a session, without writing a byte and without waiting for anybody."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
 from perdure.errors import SessionDamaged
-from perdure.model.event import Event
+from perdure.model.event import Draft, Event
 from perdure.model.header import VOCABULARY, Header, encode_header
 from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
-from perdure.recovery.walk import Problem, Walk
+from perdure.recovery.walk import Known, Problem, Walk
+from perdure.store.survey import Facts, Survey
+from perdure.store.witness import Witness
 
 __all__ = ["Inspection", "damage", "raw_lines"]
 
@@ -25,33 +27,27 @@ class Inspection:
 
     """
 
-    def __init__(self, backend: Backend, session: str) -> None:
+    def __init__(self, backend: Backend, session: str, survey: Survey, witness: Witness) -> None:
         """Look at header, lock and tail. Made by `Store.inspect`."""
         self._backend = backend
+        self._survey = survey
+        self._witness = witness
         self._stored: Stored = backend.stored(session)
         self.id = session
         self.header: Header | None = self._stored.header
         self.holder: Holder | None = backend.holder(session)
-        self._whole: Walk | None = None
+        self._whole: Facts | None = None
         self._closers: list[Event] | None = None
-        self._later = 0
 
     def __repr__(self) -> str:
         """Which session; its state is not looked up for this."""
         return f"<Inspection of {self.id!r}>"
 
-    def _walk(self) -> Walk | None:
+    def _walk(self, header: Header) -> Walk:
         """A new pass; the tail is read first, so that the log is never behind it."""
-        if self.header is None:
-            return None
-        tail = self._backend.tail(self.id)
+        known = self._witness.known(self.id, header, self._backend.tail(self.id))
         begin = self._stored.begin
-        return Walk(
-            self.header,
-            self._backend.scan(self.id, begin),
-            acknowledged=tail.acknowledged,
-            begin=begin,
-        )
+        return Walk(header, self._backend.scan(self.id, begin), known=known, begin=begin)
 
     @property
     def events(self) -> Iterator[Event]:
@@ -59,42 +55,32 @@ class Inspection:
 
         It ends where the verified prefix ends: `problems` says whether that is the end of the log.
         """
-        walk = self._walk()
-        if walk is None:
+        if self.header is None:
             return
-        work = OpenWork()
+        walk, work = self._walk(self.header), OpenWork()
         for record in walk.records():
             work.record(record)
             yield from record.events()
-        yield from self._close(walk, work)
+        if walk.verdict is not Verdict.DAMAGED:
+            yield from self._close(walk.position.seq, work.closers())
 
-    def _close(self, walk: Walk, work: OpenWork) -> list[Event]:
-        """Closers as events behind the log; none while somebody writes or where damage begins."""
+    def _close(self, last: int, closers: Sequence[Draft]) -> list[Event]:
+        """Closers as events behind the log; none while somebody writes."""
         closing = (
             self.header is not None
             and self.header.vocabulary == VOCABULARY
             and self.holder is None
             # A writer that came meanwhile may be at work in the turn that looks abandoned.
             and self._backend.holder(self.id) is None
-            and walk.verdict is not Verdict.DAMAGED
         )
-        drafts = work.closers() if closing else []
-        return [one.at(seq) for seq, one in enumerate(drafts, walk.position.seq + 1)]
+        return [one.at(seq) for seq, one in enumerate(closers if closing else (), last + 1)]
 
-    def _read_whole(self) -> Walk | None:
-        """One pass over everything, remembered."""
-        if self._whole is None:
-            walk = self._walk()
-            if walk is None:
-                return None
-            work = OpenWork()
-            for record in walk.records():
-                work.record(record)
-            self._closers = self._close(walk, work)
-            if walk.verdict is Verdict.DAMAGED:
-                self._later = sum(record.last - record.first + 1 for record in walk.later())
-            walk.close()
-            self._whole = walk
+    def _read_whole(self) -> Facts | None:
+        """What one pass over everything found, remembered."""
+        if self._whole is None and self.header is not None:
+            known = self._witness.known(self.id, self.header, self._backend.tail(self.id))
+            self._whole = self._survey.read(self.id, self.header, self._stored.begin, known)
+            self._closers = self._close(self._whole.ending.position.seq, self._whole.closers)
         return self._whole
 
     @property
@@ -108,17 +94,23 @@ class Inspection:
         """Where the log ends; None without a header. Reads everything only after a crash."""
         if self.header is None:
             return None
+        if self._settled(self.header):
+            return self._backend.tail(self.id).acknowledged
+        return self.verified
+
+    def _settled(self, header: Header) -> bool:
+        """Whether the log is as the last acknowledgement left it, as far as anybody remembers."""
         tail = self._backend.tail(self.id)
-        if tail.settled and tail.acknowledged is not None:
-            return tail.acknowledged
-        walk = self._read_whole()
-        return walk.position if walk is not None else None
+        if not tail.settled or tail.acknowledged is None:
+            return False
+        known = self._witness.known(self.id, header, tail)
+        return known.acknowledged == tail.acknowledged and known.instead is None
 
     @property
     def verified(self) -> Position | None:
         """Where the verified prefix ends; None without a header. Reads everything."""
-        walk = self._read_whole()
-        return walk.position if walk is not None else None
+        facts = self._read_whole()
+        return facts.ending.position if facts is not None else None
 
     @property
     def status(self) -> str:
@@ -134,10 +126,10 @@ class Inspection:
             return Verdict.DAMAGED.value
         if self.holder is not None:
             return "running"
-        if self._whole is None and self._backend.tail(self.id).settled:
+        if self._whole is None and self._settled(self.header):
             return Verdict.COMPLETE.value
-        walk = self._read_whole()
-        return walk.verdict.value if walk is not None else Verdict.DAMAGED.value
+        facts = self._read_whole()
+        return facts.ending.verdict.value if facts is not None else Verdict.DAMAGED.value
 
     @property
     def problems(self) -> list[Problem]:
@@ -147,34 +139,33 @@ class Inspection:
         """
         if self._stored.problem is not None:
             return [self._stored.problem]
-        walk = self._read_whole()
-        if walk is None:
+        facts = self._read_whole()
+        if facts is None:
             return []
-        first = [walk.problem] if walk.problem is not None else []
-        if self.holder is not None and walk.verdict is Verdict.TORN:
+        first = [facts.ending.problem] if facts.ending.problem is not None else []
+        if self.holder is not None and facts.ending.verdict is Verdict.TORN:
             first = []
-        return first + walk.further
+        return [*first, *facts.further]
 
     @property
     def damaged(self) -> bool:
         """Whether appends are refused. Reads everything."""
-        walk = self._read_whole()
-        return walk is None or walk.verdict is Verdict.DAMAGED
+        facts = self._read_whole()
+        return facts is None or facts.damaged
 
     @property
     def later_count(self) -> int:
         """How many intact events stand behind the damage. Reads everything."""
-        self._read_whole()
-        return self._later
+        facts = self._read_whole()
+        return facts.later if facts is not None else 0
 
     def later(self) -> Iterator[Event]:
         """Intact events behind the first problem, UNVERIFIED: nothing links them to the prefix."""
-        walk = self._walk()
-        if walk is None:
-            header = self._stored.header or _nobody()
+        if self.header is None:
             pieces = self._backend.scan(self.id, self._stored.begin)
-            walk = Walk(header, pieces, acknowledged=None, begin=self._stored.begin)
+            walk = Walk(_nobody(), pieces, known=Known(None), begin=self._stored.begin)
         else:
+            walk = self._walk(self.header)
             for _ in walk.records():
                 pass
             if walk.verdict is not Verdict.DAMAGED:
@@ -216,11 +207,11 @@ def _nobody() -> Header:
     return Header(format=0, id="?", created_at=0)
 
 
-def damage(session: str, stored: Stored, walk: Walk | None = None) -> Exception:
+def damage(session: str, stored: Stored, problem: Problem | None = None) -> Exception:
     """The error that refuses a session, from what was found."""
     if stored.unsupported is not None:
         return stored.unsupported
-    problem = stored.problem or (walk.problem if walk is not None else None)
+    problem = stored.problem or problem
     if problem is None:
         return SessionDamaged(session, "it does not hold together")
     return SessionDamaged(

@@ -1,15 +1,14 @@
 """The store: every door to sessions goes through here."""
 
-import atexit
 import os
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from perdure.backends import open_backend
-from perdure.backends.base import Backend, Entry, Hold, Tail
+from perdure.backends.base import Backend, Entry, Hold
 from perdure.errors import (
     InvalidValue,
     PerdureError,
@@ -23,77 +22,97 @@ from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, new_header
 from perdure.model.record import seal
-from perdure.recovery.closers import OpenWork
-from perdure.recovery.tail import Verdict
-from perdure.recovery.walk import Problem, Walk
+from perdure.recovery.walk import Problem
 from perdure.runtime import SYSTEM, Runtime
+from perdure.store import lifetime
 from perdure.store.closing import close_behind
 from perdure.store.flusher import Flusher
 from perdure.store.inspection import Inspection, damage, raw_lines
+from perdure.store.keeping import Keeping, check_wait
+from perdure.store.prepared import Prepared
 from perdure.store.queue import Keys
+from perdure.store.reading import Pages
+from perdure.store.retention import Retention
 from perdure.store.session import Session
-from perdure.store.verification import Report, unreadable, verify_session
+from perdure.store.survey import Survey
+from perdure.store.verification import Report, missing, unreadable, verify_session
+from perdure.store.witness import Witness
 
-__all__ = ["Prepared", "Store", "open_store"]
+__all__ = ["Store", "open_store"]
 
 
 # Named here because `Store.list` hides the builtin inside the class.
 Entries = list[Entry]
+Names = list[str]
+Entities = list["Session | Store"]
 Events = list[Event]
 Batch = Sequence[Mapping[str, Any]]
 
 
-class Prepared:
-    """A session reserved for its next writer: locked, verified, its open turn closed.
-
-    Take the writer with `session()`; leaving the context without it gives the reservation back.
-    """
-
-    def __init__(self, session: Session) -> None:
-        """Made by `Store.prepare`."""
-        self._session = session
-        self._taken = False
-        self.header = session.header
-        self.position = session.position
-
-    def session(self) -> Session:
-        """The reserved writer; from now on the caller closes it."""
-        self._taken = True
-        return self._session
-
-    def close(self) -> None:
-        """Give an unused reservation back."""
-        if not self._taken:
-            self._session.close()
-
-    def __enter__(self) -> Self:
-        """The reservation itself."""
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Give it back if it was not used."""
-        self.close()
-
-
-class Store:
+class Store(Keeping):
     """Sessions in one place. A context manager; `perdure.open` makes one."""
 
-    def __init__(self, backend: Backend, *, runtime: Runtime = SYSTEM, pack: bool = True) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        runtime: Runtime = SYSTEM,
+        pack: bool = True,
+        flusher: Flusher | None = None,
+    ) -> None:
         """Serve the sessions of `backend`; `pack=False` stores every event as its own record."""
         self._backend = backend
         self._runtime = runtime
         self._pack = pack
-        self._flusher = Flusher(runtime)
-        self._mutex = threading.Lock()
+        self._flusher = flusher or Flusher(runtime)
+        self._witness = Witness(backend, self._flusher, runtime)
+        self._survey = Survey(backend)
+        self._retention = Retention(backend, self._witness, self._survey, runtime)
+        self._pages = Pages(backend, self._witness)
+        self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back. One that still has
         # buffered events is kept by the flusher until they are stored.
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._below: dict[str, Store] = {}
+        self._is_below = flusher is not None
         self._closed = False
-        _open_stores.add(self)
+        lifetime.begun(self)
 
     def __repr__(self) -> str:
         """The medium, and whether the store is open."""
         return f"<Store {self._backend!r}, {'closed' if self._closed else 'open'}>"
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    def namespace(self, *parts: str) -> "Store":
+        """The store of a namespace: it sees its own sessions and those of nobody else.
+
+        `store.namespace("a", "b")` is `store.namespace("a").namespace("b")`. A part is any string
+        that could be a session's id. It is closed with the store that it comes from.
+
+        Raises:
+            InvalidValue: a part is not a string of 1 to 1,024 characters.
+            SessionClosed: the store was closed.
+
+        """
+        if not parts:
+            return self
+        self._check_open(parts[0])
+        with self._mutex:
+            if parts[0] not in self._below:
+                check_id(parts[0])
+                self._below[parts[0]] = Store(
+                    self._backend.namespace(parts[0]),
+                    runtime=self._runtime,
+                    pack=self._pack,
+                    flusher=self._flusher,
+                )
+            below = self._below[parts[0]]
+        return below.namespace(*parts[1:])
+
+    def namespaces(self) -> Names:
+        """The namespaces directly below this one in which something was stored, in order."""
+        return [*self._backend.namespaces()]
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -133,8 +152,14 @@ class Store:
         )
         self._check_open(header.id)
         if self._backend.persistent:
-            with suppress(SessionNotFound):
+            try:
                 self._backend.stored(header.id)
+            except SessionNotFound as missing:
+                if missing.deleted_at is not None:
+                    raise SessionExists(header.id, deleted_at=missing.deleted_at) from None
+                if id is not None:
+                    self._retention.refuse_if_deleted(header.id)
+            else:
                 raise SessionExists(header.id)
         return self._session(header, None, {})
 
@@ -152,32 +177,30 @@ class Store:
         self._check_open(id)
         hold = self._backend.lock(id, wait=wait)
         try:
-            header, keys, work = self._recover(id, hold)
-            drafts = work.closers() if header.vocabulary == VOCABULARY else []
-            if drafts:
-                self._backend.commit(hold, hold.position, seal(hold.position, drafts))
+            header, keys = self._recover(id, hold)
             return self._session(header, hold, keys)
         except BaseException:
             hold.release()
             raise
 
-    def _recover(self, id: str, hold: Hold) -> tuple[Header, Keys, OpenWork]:
-        """Verify the whole log, set a torn tail aside, and take the position."""
+    def _recover(self, id: str, hold: Hold) -> tuple[Header, Keys]:
+        """Verify the whole log, set a torn tail aside, commit closers, and take the position."""
         stored = self._backend.stored(id)
         if stored.header is None:
             raise damage(id, stored)
-        keys: Keys = {}
-        work = OpenWork()
-        with self._walk(id, stored.header, self._backend.tail(id), stored.begin) as walk:
-            for record in walk.records():
-                work.record(record)
-                if record.fields.key is not None:
-                    keys[record.type, record.fields.key] = record.first
-            damaged = walk.verdict is Verdict.DAMAGED
-        if damaged:
-            raise damage(id, stored, walk)
-        self._backend.settle(hold, walk)
-        return stored.header, keys, work
+        tail = self._backend.tail(id)
+        known = self._witness.known(id, stored.header, tail, to_write=True)
+        facts = self._survey.recall(id, stored.header, stored.begin, known)
+        if facts.damaged:
+            self._witness.report(id, facts.ending.problem)
+            raise damage(id, stored, facts.ending.problem)
+        self._witness.sound(id)
+        self._backend.settle(hold, facts.ending, tail.acknowledged)
+        if facts.closers:
+            records = seal(hold.position, facts.closers)
+            self._backend.commit(hold, hold.position, records)
+        self._witness.moved(stored.header, hold.position)
+        return stored.header, dict(facts.keys)
 
     def _session(self, header: Header, hold: Hold | None, keys: Keys) -> Session:
         session = Session(
@@ -187,6 +210,7 @@ class Store:
             keys=keys,
             read_event=self._read_event,
             flusher=self._flusher,
+            witness=self._witness,
             runtime=self._runtime,
             pack=self._pack,
         )
@@ -244,7 +268,7 @@ class Store:
             SessionNotFound: there is none.
 
         """
-        return Inspection(self._backend, id)
+        return Inspection(self._backend, id, self._survey, self._witness)
 
     def load(self, id: str, *, wait: float = 0.0) -> Inspection:
         """As `inspect`, after closers were committed.
@@ -254,7 +278,7 @@ class Store:
 
         """
         self.writer(id, wait=wait).close()
-        return Inspection(self._backend, id)
+        return Inspection(self._backend, id, self._survey, self._witness)
 
     def read_from(
         self, id: str, seq: int = 0, types: Collection[str] | None = None
@@ -271,49 +295,7 @@ class Store:
             FormatUnsupported: another version wrote it.
 
         """
-        if seq.__class__ is not int or seq < 0:
-            raise InvalidValue(
-                "seq", f"{values.shown(seq)} is not a sequence number", hint="0, 1, 2, …"
-            )
-        if isinstance(types, str):
-            raise InvalidValue("types", "is one string", hint="a list or a set of event types")
-        stored = self._backend.stored(id)
-        if stored.header is None:
-            raise damage(id, stored)
-        return self._read(id, stored.header, stored.begin, seq, types)
-
-    def _read(
-        self, id: str, header: Header, begin: int, seq: int, types: Collection[str] | None
-    ) -> Iterator[Event]:
-        tail = self._backend.tail(id)
-        place = self._backend.seek(id, seq) if seq else begin
-        if place > begin:
-            # Damage can lead the search astray; then the page is read from the start.
-            with self._walk(id, header, tail, place, local=True) as walk:
-                first = next(walk.records(), None)
-            if first is None or first.first > seq:
-                place = begin
-        with self._walk(id, header, tail, place, local=place > begin) as walk:
-            for record in walk.records():
-                if record.last >= seq:
-                    if types is None or record.type in types:
-                        yield from record.events(seq)
-                    seq = record.last + 1
-            if walk.verdict is not Verdict.DAMAGED:
-                return
-        if place > begin:
-            # A doubled or misplaced part is not where the page ends if the start leads past it.
-            with self._walk(id, header, tail, begin) as walk:
-                for record in walk.records():
-                    if record.last >= seq and (types is None or record.type in types):
-                        yield from record.events(seq)
-        raise damage(id, self._backend.stored(id), walk)
-
-    def _walk(
-        self, id: str, header: Header, tail: Tail, place: int, *, local: bool = False
-    ) -> Walk:
-        pieces = self._backend.scan(id, place)
-        return Walk(header, pieces, acknowledged=tail.acknowledged, begin=place, local=local)
+        return self._pages.read(id, seq, types)
 
     def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
         """The stored lines as they are, unjudged: what stands in place of the header, then records.
@@ -328,15 +310,21 @@ class Store:
         return raw_lines(self._backend, id, seq)
 
     def verify(self, id: str) -> Report:
-        """Read everything of one session and report.
+        """Read everything of one session and report; one that vanished is reported as missing.
 
         Raises:
-            SessionNotFound: there is none.
+            SessionNotFound: there is none, and there was none.
 
         """
         try:
-            return verify_session(self._backend, id)
-        except (SessionNotFound, InvalidValue, PersistenceDisabled):
+            return verify_session(self.inspect(id))
+        except SessionNotFound as error:
+            if error.deleted_at is None:
+                for each in self._retention.missing():
+                    if each.id == id:
+                        return missing(id, each.position)
+            raise
+        except (InvalidValue, PersistenceDisabled):
             raise
         except PerdureError as error:
             return unreadable(id, error)
@@ -363,19 +351,33 @@ class Store:
 
         """
         self._closed = True
-        _open_stores.discard(self)
-        self._flusher.stop()
+        lifetime.ended(self)
+        if not self._is_below:
+            self._flusher.stop()
         with self._mutex:
-            sessions = [*self._sessions]
+            open_ones: Entities = [*self._sessions, *self._below.values()]
         failures = []
-        for session in sessions:
+        for each in open_ones:
             try:
-                session.close()
+                each.close()
             except Exception as error:  # noqa: BLE001 - the others are closed all the same
                 failures.append(error)
+        with suppress(PerdureError):
+            self._witness.push()
         self._backend.close()
         if failures:
             raise failures[0]
+
+    def begin_in_child(self) -> None:
+        """A forked child has neither the parent's writers nor usable locks."""
+        self._mutex = threading.RLock()
+        self._sessions = weakref.WeakSet()
+        self._witness.reset()
+        self._survey.reset()
+
+    def __reduce__(self) -> NoReturn:
+        """Its locks and threads belong to its process."""
+        raise TypeError("a store cannot be sent to another process: call perdure.open there")
 
     def __enter__(self) -> Self:
         """The store itself."""
@@ -384,14 +386,6 @@ class Store:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close it; a storage error is chained onto the exception that ends the context."""
         close_behind(error, self.close, "while closing the store")
-
-
-def check_wait(wait: float) -> None:
-    """Refuse what is no time to wait."""
-    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
-        raise InvalidValue(
-            "wait", f"{values.shown(wait)} is not a time to wait", hint="seconds, 0 or more"
-        )
 
 
 def _append_to(session: Session, batch: Batch) -> Events:
@@ -415,34 +409,6 @@ def _append_to(session: Session, batch: Batch) -> Events:
         # What is buffered has its numbers already.
         session.flush()
     return session.append_many(bare, at=at)
-
-
-_open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A forked child neither waits for a lock of its parent's threads, nor closes for it."""
-    for store in list(_open_stores):
-        store._mutex = threading.Lock()  # noqa: SLF001
-        store._sessions = weakref.WeakSet()  # noqa: SLF001
-
-
-SYSTEM.at_fork(_forget_in_child)
-
-
-def _close_at_exit() -> None:
-    """What is still buffered when the interpreter ends is stored."""
-    failures = []
-    for store in list(_open_stores):
-        try:
-            store.close()
-        except Exception as error:  # noqa: BLE001 - the others are closed all the same
-            failures.append(error)
-    if failures:
-        raise failures[0]
-
-
-atexit.register(_close_at_exit)
 
 
 def open_store(

@@ -2,13 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from perdure.backends.base import Backend
 from perdure.errors import PerdureError, UnsafeFile
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.store.inspection import Inspection
 
-__all__ = ["Report", "verify_session"]
+__all__ = ["Report", "missing", "unreadable", "verify_session"]
 
 
 class Report(NamedTuple):
@@ -16,7 +15,8 @@ class Report(NamedTuple):
 
     Attributes:
         session: its id.
-        status: ok, running, torn, interrupted, damaged, unsafe or unsupported.
+        status: ok, running, torn, interrupted, damaged, missing (it was stored here and is not
+            there any more), unsafe or unsupported.
         events: number of verified events.
         position: where the verified prefix ends; None without a readable header.
         closers: number of events that will close what was left open.
@@ -36,7 +36,7 @@ class Report(NamedTuple):
     @property
     def sound(self) -> bool:
         """False if something was changed or lost; a torn or interrupted session is sound."""
-        return self.status not in ("damaged", "unsafe", "unsupported") and not any(
+        return self.status not in ("damaged", "missing", "unsafe", "unsupported") and not any(
             problem.kind == "noise" for problem in self.problems
         )
 
@@ -54,15 +54,9 @@ class Report(NamedTuple):
         }
 
 
-def verify_session(backend: Backend, session: str) -> Report:
-    """Read everything of one session.
-
-    Raises:
-        SessionNotFound: there is none.
-
-    """
-    found = Inspection(backend, session)
-    status = found.status
+def verify_session(found: Inspection) -> Report:
+    """Read everything of one session."""
+    session, status = found.id, found.status
     if found.header is None:
         later = sum(1 for _ in found.later())
         return Report(session, status, 0, None, 0, found.problems, later)
@@ -83,6 +77,13 @@ def verify_session(backend: Backend, session: str) -> Report:
         problems,
         found.later_count,
     )
+
+
+def missing(session: str, position: Position) -> Report:
+    """The report of a session that is remembered and not there."""
+    reason = f"its log is not there any more; events up to {position.seq} were acknowledged"
+    problem = Problem("missing-log", 0, 0, 0, reason)
+    return Report(session, "missing", 0, None, 0, [problem], 0)
 
 
 def unreadable(session: str, error: PerdureError) -> Report:

@@ -32,7 +32,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from perdure.errors import PerdureError, SessionDamaged
+from perdure.evidence import Evidence
 from perdure.model.event import Event
+from perdure.runtime import SYSTEM
 from perdure.testing import agents
 from perdure.testing.agents import Conversation, ScriptedRuntime
 from perdure.testing.crash import ENCODINGS
@@ -58,6 +60,7 @@ class _Patient:
         commits, words = self.rng.choice([(12, 30), (30, 60), (40, 2500)])
         for name in (VICTIM, TWIN):
             self._write(name, commits, words)
+        self.forget()
         self.twin = [*self.store.read_from(TWIN)]
         self.original = self._read(VICTIM, encoding)
         self.original.namesake = self._namesake(folder, encoding, seed)
@@ -122,8 +125,14 @@ class _Patient:
         size = rng.choice([len(data), len(data), 0, rng.randrange(len(data))])
         _overwrite(os.path.join(self.place, "tail"), bytes(data[:size]))
 
+    def forget(self) -> None:
+        """Let nobody remember what an earlier trial wrote: what is tried is the log alone."""
+        self.store._witness.reset()  # noqa: SLF001
+        self.store._witness.evidence = Evidence(None, runtime=SYSTEM)  # noqa: SLF001
+
     def heal(self) -> None:
         """Put back what the trial changed."""
+        self.forget()
         for name in os.listdir(self.place):
             if name not in self.kept:
                 shutil.rmtree(os.path.join(self.place, name))

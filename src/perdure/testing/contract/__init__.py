@@ -12,11 +12,22 @@ nothing is skipped. It reads clock and randomness from the runtime that it is gi
 
 import pytest
 
-_PARTS = ("place", "keeping", "finding", "recovering", "writing", "medium")
+_PARTS = (
+    "place",
+    "keeping",
+    "finding",
+    "recovering",
+    "writing",
+    "content",
+    "deleting",
+    "medium",
+)
 for _part in _PARTS:
     # So that a failed comparison shows both sides, as in a test module.
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
+from perdure.testing.contract.content import Content  # noqa: E402
+from perdure.testing.contract.deleting import Deleting, Namespaces  # noqa: E402
 from perdure.testing.contract.finding import Finding  # noqa: E402
 from perdure.testing.contract.keeping import Keeping  # noqa: E402
 from perdure.testing.contract.medium import Medium  # noqa: E402
@@ -27,5 +38,5 @@ from perdure.testing.contract.writing import Writing  # noqa: E402
 __all__ = ["BackendContract", "Clockwork", "ContractCase", "Place"]
 
 
-class BackendContract(Keeping, Finding, Recovering, Writing, Medium):
+class BackendContract(Keeping, Finding, Recovering, Writing, Content, Deleting, Namespaces, Medium):
     """The whole suite."""

@@ -80,7 +80,7 @@ class Finding(ContractCase):
     @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=list(OPERATIONS))
     def test_a_missing_session_is_not_found(self, place: Place, operation: Operation) -> None:
         """Every operation on an id that is not stored says so and names it."""
-        # deepseek-harness 45
+        # deepseek-harness 8, 45
         store = place.store()
         for _ in range(2):
             with pytest.raises(SessionNotFound) as missing:
@@ -116,7 +116,7 @@ class Finding(ContractCase):
 
     def test_the_first_append_wins(self, place: Place) -> None:
         """Two writers may create one id; the first durable append claims it, whole."""
-        # deepseek-harness 46
+        # deepseek-harness 36, 46
         first = place.store().create("s", cwd="/first")
         second = place.store().create("s", cwd="/second")
         second.append("x", "from the second")
@@ -146,6 +146,32 @@ class Finding(ContractCase):
                 again.create("s")
 
         assert brief(store.read_from("s")) == [(0, "x")]
+
+    @pytest.mark.parametrize(
+        ("winner", "loser"), [("/a", "/b"), ("/a", None), (None, "/b"), ("/a", "/a")]
+    )
+    def test_an_id_is_one_whatever_the_folder(
+        self, place: Place, winner: str | None, loser: str | None
+    ) -> None:
+        """Another working directory makes no other session: who stores first has the id."""
+        # deepseek-harness 40, 41, 42
+        waiting = place.store().create("s", cwd=loser)
+        with place.store().create("s", cwd=winner) as session:
+            session.append("x", "the winner's")
+        with pytest.raises(SessionExists):
+            waiting.append("x", "the loser's")
+        waiting.close()
+
+        seed = list(place.store().load("s").events)
+        for store in (place.store(), place.store()):
+            with pytest.raises(SessionExists):
+                store.create("s", cwd=loser)
+            with pytest.raises(InvalidValue):
+                store.append("s", seed)
+        header = place.store().inspect("s").header
+        assert header is not None
+        assert header.cwd == winner
+        assert [event.data for event in place.store().read_from("s")] == ["the winner's"]
 
     def test_one_of_many_creators_wins(self, place: Place) -> None:
         """When threads race to create one id, one session is stored, and it is the winner's."""

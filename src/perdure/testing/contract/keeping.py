@@ -10,7 +10,7 @@ from perdure.errors import InvalidValue
 from perdure.model import Parent, Source
 from perdure.model.event import Draft
 from perdure.store import Store
-from perdure.testing.contract.place import TURN, ContractCase, Place, dicts
+from perdure.testing.contract.place import TURN, ContractCase, Place, brief, dicts
 from perdure.testing.strategies import commits, nested
 
 __all__ = ["Keeping"]
@@ -178,10 +178,13 @@ class Keeping(ContractCase):
             session.append("future/other", [1], ignorable=True)
             session.append("tool/call", "not what the vocabulary says")
 
-        events = list(place.store().load("s").events)
-
-        assert [e.type for e in events] == ["future/thing", "future/other", "tool/call"]
-        assert [e.ignorable for e in events] == [False, True, False]
+        kinds = ["future/thing", "future/other", "tool/call"]
+        store = place.store()
+        for events in (store.inspect("s").events, store.read_from("s"), store.load("s").events):
+            read = list(events)
+            assert [event.type for event in read] == kinds
+            assert [event.ignorable for event in read] == [False, True, False]
+        assert brief(store.read_from("s", types=("future/other",))) == [(1, "future/other")]
 
     def test_what_the_caller_changes_later_changes_nothing(self, store: Store) -> None:
         """Values are taken at the call: a list or dict may be used again at once."""

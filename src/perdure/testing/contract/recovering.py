@@ -169,6 +169,7 @@ class Recovering(ContractCase):
 
     def test_events_that_fit_no_pattern_do_no_harm(self, place: Place) -> None:
         """Ends without starts, odd payloads and foreign shapes neither fail nor open anything."""
+        # deepseek-harness 23
         odd: tuple[Any, ...] = (
             None,
             5,
@@ -192,7 +193,7 @@ class Recovering(ContractCase):
 
     def test_a_live_turn_is_left_alone(self, place: Place) -> None:
         """While a writer lives, its turn is open and not interrupted, and nobody may load it."""
-        # deepseek-harness 14, 15
+        # deepseek-harness 14, 15, 31
         store = place.store()
         session = store.create("s")
         with pytest.raises(SessionNotFound):

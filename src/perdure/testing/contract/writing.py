@@ -11,6 +11,7 @@ from perdure.errors import (
     KeyConflict,
     SessionBusy,
     SessionClosed,
+    SessionExists,
 )
 from perdure.store import Store
 from perdure.testing.contract.finding import revisions
@@ -271,6 +272,96 @@ class Writing(ContractCase):
             [None, 0],
             [None, 1],
         ]
+        for id in ("session", "store"):
+            with pytest.raises(SessionExists):
+                again.create(id)
+
+    def test_what_is_said_twice_is_stored_once(self, place: Place) -> None:
+        """Flushing and closing again, and asking for the writer again, double nothing."""
+        # deepseek-harness 35
+        store = place.store()
+        session = store.create("s")
+        buffered = [session.buffer("x", n) for n in range(3)]
+        session.flush()
+        session.flush()
+        before = revisions(store)
+        session.flush()
+        session.close()
+        session.close()
+        for again in (store, place.store()):
+            again.writer("s").close()
+            again.close()
+
+        store = place.store()
+        assert dicts(store.read_from("s")) == dicts(buffered)
+        assert revisions(store) == before
+
+    # --- what was read somewhere goes in again ---------------------------------------------------
+
+    def test_a_seed_is_stored_once(self, place: Place) -> None:
+        """A new session may begin with the events of another; a flush adds nothing to them."""
+        # deepseek-harness 25, 26
+        store = place.store()
+        with store.create("s") as session:
+            session.append_many(TURN)
+        seed = list(store.load("s").events)
+
+        copy = store.create("copy")
+        assert store.append("copy", seed) == seed
+        before = revisions(store)
+        copy.flush()
+        assert copy.append_many([]) == []
+        assert revisions(store) == before
+        assert copy.append("turn/start", {}, turn="t2").seq == len(seed)
+        copy.append("turn/end", {"reason": "completed"}, turn="t2")
+        copy.close()
+
+        again = place.store()
+        assert dicts(again.read_from("copy"))[:-2] == dicts(seed) == dicts(again.read_from("s"))
+        assert brief(again.load("copy").events)[-2:] == [(6, "turn/start"), (7, "turn/end")]
+
+    def test_a_log_that_is_stated_again_adds_nothing(self, place: Place) -> None:
+        """Who opens a writer on what he has read goes on behind it; saying it again is refused."""
+        # deepseek-harness 26, 38
+        with place.store().create("s") as session:
+            session.append_many(TURN)
+        store = place.store()
+        seed = list(store.load("s").events)
+        before = revisions(store)
+
+        store.writer("s").close()
+        for writer_is_open in (False, True):
+            writer = store.writer("s") if writer_is_open else None
+            with pytest.raises(InvalidValue) as refused:
+                store.append("s", seed)
+            assert refused.value.path.endswith("seq")
+            if writer is not None:
+                writer.close()
+
+        assert revisions(store) == before
+        with store.writer("s") as session:
+            assert session.append("x").seq == len(seed)
+        assert dicts(place.store().read_from("s"))[:-1] == dicts(seed)
+
+    def test_only_what_is_new_of_a_longer_log_is_stored(self, place: Place) -> None:
+        """Of a copy that went further the new end is taken, by its numbers; the header stays."""
+        # deepseek-harness 39
+        store, other = place.store(), place.elsewhere().store()
+        for where, created_at in ((store, 1), (other, 2)):
+            with where.create("s", created_at=created_at) as session:
+                session.append_many({**event, "time": 0} for event in TURN)
+        with other.writer("s") as session:
+            session.append("note", "only in the copy")
+        longer = list(other.load("s").events)
+
+        with pytest.raises(InvalidValue):
+            store.append("s", longer)
+        assert store.append("s", longer[len(TURN) :]) == longer[len(TURN) :]
+
+        found = place.store().inspect("s")
+        assert dicts(found.events) == dicts(longer)
+        assert found.header is not None
+        assert found.header.created_at == 1
 
     def test_many_threads_share_one_session(self, place: Place) -> None:
         """Threads that append at once lose nothing, leave no gap, and keep their own order."""

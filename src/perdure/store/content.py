@@ -1,0 +1,256 @@
+"""Content of a session: put beside its log, referred to by digest, expired when somebody says so.
+
+A reference is the digest anywhere in the data of an event: whatever an event says of a blob, it
+names it. What expires is written down first and removed then, so the log always knows why a blob
+that it refers to is not there.
+"""
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from perdure.backends.base import Backend, Blob
+from perdure.errors import ContentDamaged, ContentExpired, InvalidValue
+from perdure.model import values
+from perdure.model.record import decode_line
+
+__all__ = [
+    "DIGESTS_MAX",
+    "Expiry",
+    "References",
+    "Rule",
+    "check_digest",
+    "content_of",
+    "parts_of",
+    "rule_of",
+]
+
+DIGESTS_MAX = 10_000
+"""Blobs that one `content/expired` event names at most."""
+
+_CHUNK = 1024 * 1024
+_DIGEST = re.compile(rb"(?=([0-9a-f]{64}))")
+_EXPIRED, _PINNED, _UNPINNED = "content/expired", "content/pinned", "content/unpinned"
+_BOOKKEEPING = frozenset({_EXPIRED, _PINNED, _UNPINNED})
+
+
+def check_digest(digest: object) -> str:
+    """Refuse what names no content.
+
+    Raises:
+        InvalidValue: not 64 hex digits, small letters.
+
+    """
+    if isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest):
+        return digest
+    raise InvalidValue(
+        "digest",
+        f"{values.shown(digest)} names no content",
+        hint="the 64 hex digits that put_blob returned",
+    )
+
+
+def parts_of(value: Any) -> Iterable[bytes]:
+    """The bytes of what a caller puts, in parts: bytes, a binary file, or an iterable of bytes.
+
+    Raises:
+        InvalidValue: it is none of these; for a later part, while it is read.
+
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return (bytes(value),)
+    if isinstance(value, str):
+        raise InvalidValue("value", "is text", hint='encode it: text.encode("utf-8")')
+    if hasattr(value, "read"):
+        return _checked(iter(lambda: value.read(_CHUNK), b""))
+    if isinstance(value, Iterable):
+        return _checked(value)
+    raise InvalidValue(
+        "value", f"{values.shown(value)} is no content", hint="bytes, a binary file, or parts"
+    )
+
+
+def _checked(parts: Iterable[Any]) -> Iterator[bytes]:
+    for part in parts:
+        if not isinstance(part, bytes | bytearray | memoryview):
+            raise InvalidValue(
+                "value", f"a part is {values.shown(part)}, not bytes", hint='open it with "rb"'
+            )
+        yield bytes(part)
+
+
+def content_of(backend: Backend, session: str, digest: str) -> Iterator[bytes]:
+    """The stored bytes in parts; the last part comes only if all of them have that digest.
+
+    Raises:
+        ContentExpired: they are not there.
+        ContentDamaged: raised by the iteration; nothing that came before is to be trusted.
+
+    """
+    parts = backend.blob(session, check_digest(digest))
+    if parts is None:
+        raise ContentExpired(session, digest)
+    return _verified(session, digest, parts)
+
+
+def _verified(session: str, digest: str, parts: Iterator[bytes]) -> Iterator[bytes]:
+    found, held = hashlib.sha256(), b""
+    for part in parts:
+        if held:
+            yield held
+        found.update(part)
+        held = part
+    if found.hexdigest() != digest:
+        raise ContentDamaged(session, digest, f"its bytes have the SHA-256 {found.hexdigest()}")
+    if held:
+        yield held
+
+
+class Rule(NamedTuple):
+    """Which content expires: what satisfies every condition that is given.
+
+    Attributes:
+        older_than_ms: age of the last event that refers to it, in milliseconds.
+        kinds: every event that refers to it is of one of these types.
+        keep_last: not one of the so many that were referred to last.
+
+    """
+
+    older_than_ms: int | None = None
+    kinds: frozenset[str] | None = None
+    keep_last: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no condition is given: then nothing expires."""
+        return self == Rule()
+
+    def as_data(self) -> dict[str, Any]:
+        """The conditions, as the log keeps them."""
+        kinds = None if self.kinds is None else sorted(self.kinds)
+        given = {**self._asdict(), "kinds": kinds}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def rule_of(
+    older_than: float | dt.timedelta | None,
+    kinds: Collection[str] | None,
+    keep_last: int | None,
+) -> Rule:
+    """A rule of what a caller asks for; `older_than` in seconds.
+
+    Raises:
+        InvalidValue: a condition is out of its range.
+
+    """
+    age = None
+    if older_than is not None:
+        given: Any = older_than
+        seconds = given.total_seconds() if isinstance(given, dt.timedelta) else given
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise InvalidValue("older_than", f"{values.shown(given)} is no age", hint="seconds")
+        if not 0 <= seconds < float("inf"):
+            raise InvalidValue("older_than", f"{values.shown(given)} is no age", hint="seconds")
+        age = int(seconds * 1000)
+    if isinstance(kinds, str):
+        raise InvalidValue("kinds", "is one string", hint="a list or a set of event types")
+    if keep_last is not None and (keep_last.__class__ is not int or keep_last < 0):
+        raise InvalidValue("keep_last", f"{values.shown(keep_last)} is not a count")
+    return Rule(age, None if kinds is None else frozenset(kinds), keep_last)
+
+
+class Expiry(NamedTuple):
+    """What `expire` removed, or with `dry_run` would remove.
+
+    Attributes:
+        session: the id.
+        expired: content that events refer to.
+        unreferenced: content that no event refers to, left by a writer that died.
+        kept: number of blobs that stay.
+
+    """
+
+    session: str
+    expired: tuple[Blob, ...]
+    unreferenced: tuple[Blob, ...]
+    kept: int
+
+
+class _Reference:
+    """Who refers to one blob."""
+
+    __slots__ = ("kinds", "seq", "time")
+
+    def __init__(self) -> None:
+        self.seq = -1
+        self.time = 0
+        self.kinds: set[str] = set()
+
+
+class References:
+    """Which content the events of one log refer to, pin, and had expired."""
+
+    def __init__(self, backend: Backend, session: str, stored: Sequence[Blob]) -> None:
+        """Read the log; only records that name stored content are decoded."""
+        self._names = {blob.digest.encode(): blob.digest for blob in stored}
+        self._found: dict[str, _Reference] = {}
+        self.pinned: set[str] = set()
+        self.expired: set[str] = set()
+        if self._names:
+            for piece in backend.scan(session, backend.stored(session).begin):
+                for line in piece.lines:
+                    self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        named = {self._names[x] for x in _DIGEST.findall(line) if x in self._names}
+        if not named:
+            return
+        record = decode_line(line if line.endswith(b"\n") else line + b"\n")
+        if record.type in _BOOKKEEPING:
+            self._keep_books(record.type, named)
+            return
+        for digest in named:
+            reference = self._found.setdefault(digest, _Reference())
+            reference.seq = record.last
+            reference.time = max(event.time for event in record.events())
+            reference.kinds.add(record.type)
+            # Referred to again, so it was put again.
+            self.expired.discard(digest)
+
+    def _keep_books(self, kind: str, named: set[str]) -> None:
+        if kind == _PINNED:
+            self.pinned |= named
+        elif kind == _UNPINNED:
+            self.pinned -= named
+        else:
+            self.expired |= named
+
+    def select(
+        self, stored: Sequence[Blob], rule: Rule, now: int, fresh: Collection[str]
+    ) -> tuple[list[Blob], list[Blob]]:
+        """What expires by the rule, and what nobody refers to."""
+        kept_last = sorted(self._found, key=lambda digest: -self._found[digest].seq)
+        latest = set(kept_last[: rule.keep_last or 0])
+        expired, unreferenced = [], []
+        for blob in stored:
+            if blob.digest in self.pinned:
+                continue
+            reference = self._found.get(blob.digest)
+            if reference is None:
+                if blob.digest not in fresh:
+                    unreferenced.append(blob)
+            elif blob.digest in self.expired or (
+                blob.digest not in latest and _falls_under(reference, rule, now)
+            ):
+                expired.append(blob)
+        return expired, unreferenced
+
+
+def _falls_under(reference: _Reference, rule: Rule, now: int) -> bool:
+    if rule.empty:
+        return False
+    if rule.older_than_ms is not None and now - reference.time < rule.older_than_ms:
+        return False
+    return rule.kinds is None or reference.kinds <= rule.kinds

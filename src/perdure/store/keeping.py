@@ -1,0 +1,211 @@
+"""What a store does for content and whole sessions: expire, compact, delete, restore, accept."""
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+
+from perdure.backends.base import Backend, Blob, Trashed
+from perdure.errors import InvalidValue
+from perdure.evidence import Damage
+from perdure.model import values
+from perdure.model.event import Event
+from perdure.model.header import check_id
+from perdure.model.record import Position
+from perdure.runtime import Runtime
+from perdure.store.content import Expiry, content_of, rule_of
+from perdure.store.retention import Missing, Retention
+from perdure.store.session import Compacted, Session
+from perdure.store.witness import Witness
+
+__all__ = ["Keeping", "check_wait"]
+
+
+class Keeping(ABC):
+    """The keeping half of a store; `Store` is what callers see of it."""
+
+    _backend: Backend
+    _retention: Retention
+    _runtime: Runtime
+    _witness: Witness
+
+    @abstractmethod
+    def writer(self, id: str, *, wait: float = 0.0) -> Session:
+        """The exclusive writer of an existing session."""
+
+    @abstractmethod
+    def _check_open(self, id: str) -> None: ...
+
+    # --- content ---------------------------------------------------------------------------------
+
+    def blob(self, id: str, digest: str) -> bytes:
+        """Content that an event refers to, its hash checked; waits for nobody.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            ContentExpired: it is not stored any more.
+            ContentDamaged: its bytes do not have that hash.
+            InvalidValue: `digest` is not 64 hex digits.
+
+        """
+        return b"".join(content_of(self._backend, id, digest))
+
+    def open_blob(self, id: str, digest: str) -> Iterator[bytes]:
+        """As `blob`, in parts of a MiB; the last one comes only if the hash is right.
+
+        Raises:
+            As `blob`; ContentDamaged is raised by the iteration, before the last part.
+
+        """
+        return content_of(self._backend, id, digest)
+
+    def blobs(self, id: str) -> list[Blob]:
+        """What content of a session is stored, in order of the digests.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+        return [*self._backend.blobs(id)]
+
+    def expire(
+        self,
+        id: str,
+        *,
+        older_than: float | dt.timedelta | None = None,
+        kinds: Collection[str] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+        wait: float = 0.0,
+    ) -> Expiry:
+        """Remove content of a session that satisfies every condition given, and is not pinned.
+
+        `older_than` (seconds) counts from the last event that refers to it; `kinds` are event
+        types, and all that refer to it must be of them; `keep_last` spares so many that were
+        referred to last. What expires is written into the log first (`content/expired`). Content
+        that no event refers to is removed as well; without a condition, only that.
+
+        Raises:
+            InvalidValue: a condition is out of its range.
+            As `writer`.
+
+        """
+        rule = rule_of(older_than, kinds, keep_last)
+        with self.writer(id, wait=wait) as session:
+            return session.expire(rule, dry_run=dry_run)
+
+    # --- whole sessions --------------------------------------------------------------------------
+
+    def compact(self, id: str, *, wait: float = 0.0) -> Compacted:
+        """Store the same records in less room; nothing that a reader sees changes.
+
+        Raises:
+            SessionDamaged: also if the log holds bytes that belong to no record.
+            As `writer`.
+
+        """
+        with self.writer(id, wait=wait) as session:
+            return session.compact()
+
+    def archive(self, id: str, *, wait: float = 0.0) -> Event:
+        """Say that a session is done with: an event, which `unarchive` takes back.
+
+        Raises:
+            As `writer` and `Session.append`.
+
+        """
+        with self.writer(id, wait=wait) as session:
+            return session.append("session/archived", {})
+
+    def unarchive(self, id: str, *, wait: float = 0.0) -> Event:
+        """Take `archive` back.
+
+        Raises:
+            As `archive`.
+
+        """
+        with self.writer(id, wait=wait) as session:
+            return session.append("session/unarchived", {})
+
+    def delete(self, id: str) -> Trashed:
+        """Move a session, damaged or not, to the trash; only this exact id. Its id stays taken.
+
+        Raises:
+            SessionNotFound: there is none.
+            SessionBusy: somebody writes it.
+
+        """
+        check_id(id)
+        self._check_open(id)
+        return self._retention.delete(id)
+
+    def trash(self) -> list[Trashed]:
+        """The deleted sessions that can be restored."""
+        return [*self._backend.trash()]
+
+    def restore(self, id: str) -> None:
+        """Bring the session of this id that was deleted last back, whole.
+
+        Raises:
+            SessionNotFound: none is in the trash.
+            SessionExists: the id is in use.
+
+        """
+        check_id(id)
+        self._check_open(id)
+        self._retention.restore(id)
+
+    def empty_trash(
+        self, id: str | None = None, *, older_than: float | dt.timedelta | None = None
+    ) -> list[Trashed]:
+        """Remove deleted sessions for good: all, those of one id, or those deleted long ago.
+
+        `older_than` in seconds. Their ids stay taken until `forget`.
+
+        Raises:
+            InvalidValue: `older_than` is no age.
+
+        """
+        self._check_open(id or "")
+        age = rule_of(older_than, None, None).older_than_ms
+        before = None if age is None else self._runtime.now_ms() - age
+        return self._retention.empty_trash(before, id)
+
+    def accept(self, id: str, *, wait: float = 0.0) -> Position:
+        """Say that the log as it stands is the truth, though more was acknowledged once.
+
+        For an older copy that was restored on purpose. Where the log stands now is returned.
+
+        Raises:
+            SessionDamaged: it does not hold together in itself.
+            As `writer`.
+
+        """
+        check_wait(wait)
+        self._check_open(id)
+        return self._retention.accept(id, wait)
+
+    def forget(self, id: str) -> None:
+        """Drop all that is remembered of a session that is not stored; its id is free again.
+
+        Raises:
+            InvalidValue: it is stored, or in the trash.
+
+        """
+        self._check_open(id)
+        self._retention.forget(id)
+
+    def missing(self) -> list[Missing]:
+        """Sessions that were stored here and are gone, though nobody deleted them."""
+        return self._retention.missing()
+
+    def reports(self) -> list[Damage]:
+        """Damage that refused a writer and was neither mended nor accepted since."""
+        return self._witness.evidence.reports(self._witness.namespace)
+
+
+def check_wait(wait: float) -> None:
+    """Refuse what is no time to wait."""
+    if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+        raise InvalidValue(
+            "wait", f"{values.shown(wait)} is not a time to wait", hint="seconds, 0 or more"
+        )

@@ -1,0 +1,83 @@
+"""Pages of a log: verified as they are read, and read without what stands before them."""
+
+import itertools
+from collections.abc import Collection, Iterator
+
+from perdure.backends.base import Backend, Stored
+from perdure.errors import InvalidValue
+from perdure.model import values
+from perdure.model.event import Event
+from perdure.model.header import Header
+from perdure.model.record import BadRecordError, decode_line
+from perdure.recovery.tail import Verdict
+from perdure.recovery.walk import Known, Piece, Problem, Walk
+from perdure.store.inspection import damage
+from perdure.store.witness import Witness
+
+__all__ = ["Pages"]
+
+
+class Pages:
+    """Reads events of the sessions of one namespace from any number on."""
+
+    def __init__(self, backend: Backend, witness: Witness) -> None:
+        """Nothing is opened."""
+        self._backend = backend
+        self._witness = witness
+
+    def read(self, id: str, seq: int, types: Collection[str] | None) -> Iterator[Event]:
+        """See `Store.read_from`."""
+        if seq.__class__ is not int or seq < 0:
+            raise InvalidValue(
+                "seq", f"{values.shown(seq)} is not a sequence number", hint="0, 1, 2, …"
+            )
+        if isinstance(types, str):
+            raise InvalidValue("types", "is one string", hint="a list or a set of event types")
+        stored = self._backend.stored(id)
+        if stored.header is None:
+            raise damage(id, stored)
+        return self._events(id, stored.header, stored, seq, types)
+
+    def _events(
+        self, id: str, header: Header, stored: Stored, seq: int, types: Collection[str] | None
+    ) -> Iterator[Event]:
+        known = self._witness.known(id, header, self._backend.tail(id))
+        problem: Problem | None = None
+        for walk in self._walks(id, header, stored.begin, known, seq):
+            with walk:
+                for record in walk.records():
+                    if record.last >= seq:
+                        if types is None or record.type in types:
+                            yield from record.events(seq)
+                        seq = record.last + 1
+                if walk.verdict is not Verdict.DAMAGED:
+                    return
+                problem = walk.problem
+        raise damage(id, stored, problem)
+
+    def _walks(self, id: str, header: Header, begin: int, known: Known, seq: int) -> Iterator[Walk]:
+        """The passes to try: from the page on; where that meets damage, from the start.
+
+        Damage can lead the search astray, and a doubled or misplaced part is not where the page
+        ends if the start leads past it.
+        """
+        if seq:
+            pieces = self._backend.scan(id, begin, seq=seq)
+            first = next(pieces, None)
+            if first is not None and (first.start <= begin or _opens_at(first, seq)):
+                local = first.start > begin
+                rest = itertools.chain((first,), pieces)
+                yield Walk(header, rest, known=known, begin=first.start, local=local)
+                if not local:
+                    return
+        yield Walk(header, self._backend.scan(id, begin), known=known, begin=begin)
+
+
+def _opens_at(piece: Piece, seq: int) -> bool:
+    """Whether a piece begins with a record at or before `seq`."""
+    if piece.flaw is not None:
+        return False
+    try:
+        return decode_line(piece.lines[0]).first <= seq
+    except (BadRecordError, IndexError):
+        return False

@@ -1,16 +1,20 @@
 """Every backend passes the contract suite; the one that keeps nothing has its own."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure.backends import SCHEMES, Backend, open_backend
+from perdure.backends.base import Hold
 from perdure.backends.directory import DirectoryBackend
 from perdure.backends.memory import MemoryBackend
-from perdure.errors import InvalidValue, PersistenceDisabled, SessionClosed
+from perdure.errors import InvalidValue, PerdureError, PersistenceDisabled, SessionClosed
+from perdure.model.record import Position, Record
 from perdure.runtime import Runtime
-from perdure.testing.contract import BackendContract
+from perdure.testing.contract import BackendContract, Clockwork, Place
 
 
 class TestMemory(BackendContract):
@@ -105,3 +109,89 @@ def test_a_scheme_opens_its_backend(scheme: str, tmp_path: Path) -> None:
     assert backend.scheme == scheme
     assert not (tmp_path / "store").exists()
     backend.close()
+
+
+# --- backends of others -------------------------------------------------------------------------
+
+
+def passed_on(name: str, member: object) -> Any:
+    """What a wrapper has for one member of a backend: the same of the backend inside."""
+    if not callable(member):
+        return property(lambda wrapper: getattr(wrapper.inside, name))
+    return lambda wrapper, *given, **named: getattr(wrapper.inside, name)(*given, **named)
+
+
+MEMBERS = {name: member for name, member in vars(Backend).items() if not name.startswith("_")}
+Passing: Any = type("Passing", (Backend,), {n: passed_on(n, m) for n, m in MEMBERS.items()})
+
+
+class Foreign(Passing):  # type: ignore[misc]
+    """A backend that perdure knows nothing of: not registered, with a medium of its own inside."""
+
+    def __init__(self, inside: Backend) -> None:
+        self.inside = inside
+
+    def locate(self, session: str) -> None:
+        """Where things are is nobody's business."""
+        self.inside.locate(session)
+
+
+class TestForeign(BackendContract):
+    def make_backend(self, folder: Path, runtime: Runtime) -> Backend:
+        return Foreign(DirectoryBackend(str(folder), runtime=runtime))
+
+
+class Forgetful(Foreign):
+    """Acknowledges commits of several records and does not store them."""
+
+    def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
+        if len(records) == 1:
+            self.inside.commit(hold, expected, records)
+
+
+class Credulous(Foreign):
+    """Believes whatever position a writer says it stands at."""
+
+    def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
+        if expected == hold.position:
+            self.inside.commit(hold, expected, records)
+
+
+class Reticent(Foreign):
+    """Does not say who writes."""
+
+    def holder(self, session: str) -> None:
+        self.inside.holder(session)
+
+
+Shown = Callable[[BackendContract, Place], None]
+
+
+@pytest.mark.parametrize(
+    ("cheat", "noticed"),
+    [
+        (Forgetful, BackendContract.test_appending_continues_the_log),
+        (Credulous, BackendContract.test_a_wrong_position_is_refused),
+        (Reticent, BackendContract.test_publishing_takes_the_lock),
+    ],
+)
+def test_the_suite_notices_a_backend_that_cheats(
+    tmp_path: Path, cheat: type[Foreign], noticed: Shown
+) -> None:
+    """A backend that breaks one promise fails the test that is about it."""
+    place = Place(
+        lambda folder, runtime: cheat(DirectoryBackend(str(folder), runtime=runtime)),
+        tmp_path / "store",
+        Clockwork(),
+        survives_reopen=True,
+    )
+
+    with pytest.raises((AssertionError, pytest.fail.Exception, PerdureError)):
+        noticed(TestForeign(), place)
+    place.close()
+
+
+def test_a_foreign_backend_is_known_to_nobody() -> None:
+    """The wrapper of these tests adds nothing of its own and stands in no register."""
+    assert Passing.__abstractmethods__ == frozenset()
+    assert "foreign" not in SCHEMES

@@ -176,7 +176,8 @@ class Backend(ABC):
     ) -> Hold:
         """Create a session with its first commit: afterwards all of it is durable, or nothing is.
 
-        With `staged`, the content that was put there comes with it; it is used up, whatever comes.
+        With `staged`, the content that was put there comes with it. If this raises, `staged` is
+        used up by SessionExists, and otherwise there for another try unless it is dead.
 
         Raises:
             SessionExists: the id is taken, perhaps by a session in the trash.

@@ -176,15 +176,18 @@ class DirectoryBackend(Backend):
         self, header: Header, records: Sequence[Record], staged: Hold | None = None
     ) -> Hold:
         name = escape_id(header.id)
+        hold = None if staged is None else _own(staged)
         try:
             self._refuse_if_taken(header.id, name)
-            staged = staged or self.stage(header)
-            self._build(_own(staged), header, records, name)
-        except BaseException:
-            if staged is not None:
-                staged.release()
+            hold = hold or _own(self.stage(header))
+            self._build(hold, header, records, name)
+        except BaseException as error:
+            # What was staged before stays for another try, unless there can be none.
+            moved = hold is not None and hold.abandon is None
+            if hold is not None and (staged is None or moved or isinstance(error, SessionExists)):
+                hold.release()
             raise
-        return staged
+        return hold
 
     def _refuse_if_taken(self, session: str, name: str) -> None:
         with suppress(FileNotFoundError), self._space.open() as space:
@@ -204,6 +207,9 @@ class DirectoryBackend(Backend):
             space.child("sessions", make=True) as sessions,
             space.child("new", make=True) as nursery,
         ):
+            if hold.log.length:
+                # What an attempt left that failed after it.
+                hold.log.cut(0)
             data = hold.layout.header(encode_header(header)) + hold.layout.commit(records)
             hold.plan(len(data), records[-1].position)
             hold.log.append(data)
@@ -420,7 +426,7 @@ def _discard(nursery: Folder, name: str, folder: Folder) -> None:
             # A signal came in between: it has its final place by now and is nobody's leftover.
             return
         for entry in folder.names():
-            folder.remove(entry)
+            folder.remove_tree(entry)
         nursery.remove(name)
 
 

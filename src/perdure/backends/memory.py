@@ -165,17 +165,14 @@ class MemoryBackend(Backend):
         self, header: Header, records: Sequence[Record], staged: Hold | None = None
     ) -> Hold:
         hold = _own(staged or self.stage(header))
-        try:
-            hold.check()
-            with self._mutex:
-                deleted_at = self._deleted_at(header.id)
-                if header.id in self._sessions or deleted_at is not None:
-                    raise SessionExists(header.id, deleted_at=deleted_at)
-                self._sessions[header.id] = hold.stored
-                self._store(hold, records)
-        except BaseException:
-            hold.release()
-            raise
+        hold.check()
+        with self._mutex:
+            deleted_at = self._deleted_at(header.id)
+            if header.id in self._sessions or deleted_at is not None:
+                hold.release()
+                raise SessionExists(header.id, deleted_at=deleted_at)
+            self._sessions[header.id] = hold.stored
+            self._store(hold, records)
         return hold
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:

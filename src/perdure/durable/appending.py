@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from perdure.durable import crash
-from perdure.durable.files import Folder, Opened, sync_file, translated, write_at
+from perdure.durable.files import (
+    Folder,
+    Opened,
+    read_at,
+    status_of,
+    sync_file,
+    translated,
+    write_at,
+)
 from perdure.errors import PerdureError, StorageUnavailable
 
 __all__ = ["AppendFile", "ReadFile"]
@@ -34,10 +42,7 @@ class ReadFile(Opened):
 
     def status(self) -> os.stat_result:
         """Status of the open file."""
-        try:
-            return os.fstat(self.fd)
-        except OSError as error:
-            raise translated(error, self.path) from error
+        return status_of(self.fd, self.path)
 
     def size(self) -> int:
         """Its length in bytes, now."""
@@ -46,15 +51,9 @@ class ReadFile(Opened):
     def read(self, start: int, size: int) -> bytes:
         """At most `size` bytes from `start`; fewer only at the end of the file."""
         try:
-            data = os.pread(self.fd, size, start)
-            while data and len(data) < size:
-                more = os.pread(self.fd, size - len(data), start + len(data))
-                if not more:
-                    break
-                data += more
+            return read_at(self.fd, size, start)
         except OSError as error:
             raise translated(error, self.path) from error
-        return data
 
     def chunks(self, start: int, end: int, chunk: int = 1 << 20) -> Iterator[bytes]:
         """The bytes from `start` to `end`, a MiB at a time."""
@@ -128,7 +127,7 @@ class AppendFile(ReadFile):
         """Write the bytes from `start` to `end` again, as they are, so that a sync covers them."""
         try:
             for offset in range(start, end, chunk):
-                write_at(self.fd, os.pread(self.fd, min(chunk, end - offset), offset), offset)
+                write_at(self.fd, read_at(self.fd, min(chunk, end - offset), offset), offset)
         except OSError as error:
             raise translated(error, self.path) from error
 

@@ -15,7 +15,7 @@ from perdure.durable import crash
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.runtime import SYSTEM
 
-__all__ = ["Folder", "Opened", "sync_file", "translated", "write_at"]
+__all__ = ["Folder", "Opened", "read_at", "status_of", "sync_file", "translated", "write_at"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -115,7 +115,7 @@ class Folder(Opened):
     @classmethod
     def _checked(cls, path: str, descriptor: int) -> Self:
         try:
-            _check_private(path, os.fstat(descriptor))
+            _check_private(path, status_of(descriptor, path))
         except BaseException:
             os.close(descriptor)
             raise
@@ -175,7 +175,7 @@ class Folder(Opened):
     @property
     def inode(self) -> int:
         """Inode number of the folder."""
-        return os.fstat(self.fd).st_ino
+        return status_of(self.fd, self.path).st_ino
 
     def names(self) -> list[str]:
         """Names in the folder, sorted."""
@@ -202,15 +202,15 @@ class Folder(Opened):
 
         """
         path = os.path.join(self.path, name)
-        crash.point("file.open")
         try:
+            crash.point("file.open")
             descriptor = os.open(name, flags | _NO_FOLLOW, _FILE_MODE, dir_fd=self.fd)
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
             raise translated(error, path) from error
         try:
-            status = os.fstat(descriptor)
+            status = status_of(descriptor, path)
             _check_private(path, status)
             if not stat.S_ISREG(status.st_mode):
                 raise UnsafeFile(path, "not a regular file")
@@ -236,7 +236,7 @@ class Folder(Opened):
         """At most `limit` bytes of a small file."""
         descriptor = self.open_file(name, os.O_RDONLY)
         try:
-            return os.pread(descriptor, limit, 0)
+            return read_at(descriptor, limit, 0)
         except OSError as error:
             raise translated(error, os.path.join(self.path, name)) from error
         finally:
@@ -280,13 +280,14 @@ class Folder(Opened):
         try:
             crash.point("move.before")
             os.rename(name, new_name, src_dir_fd=self.fd, dst_dir_fd=target.fd)
-            crash.observe(
-                "rename",
-                source=self.inode,
-                name=name,
-                target=target.inode,
-                new_name=new_name,
-            )
+            if crash.observed():
+                crash.observe(
+                    "rename",
+                    source=self.inode,
+                    name=name,
+                    target=target.inode,
+                    new_name=new_name,
+                )
             crash.point("move.after")
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -304,7 +305,8 @@ class Folder(Opened):
                 os.rmdir(name, dir_fd=self.fd)
             else:
                 os.unlink(name, dir_fd=self.fd)
-            crash.observe("remove", parent=self.inode, name=name)
+            if crash.observed():
+                crash.observe("remove", parent=self.inode, name=name)
         except OSError as error:
             raise translated(error, os.path.join(self.path, name)) from error
 
@@ -376,6 +378,35 @@ def _make_parent(path: str) -> None:
         sync_file(parent, data_only=False)
     finally:
         os.close(parent)
+
+
+def status_of(descriptor: int, path: str) -> os.stat_result:
+    """Status of an open file; `path` names it in errors.
+
+    Raises:
+        StorageUnavailable: as the system says.
+
+    """
+    try:
+        return os.fstat(descriptor)
+    except OSError as error:
+        raise translated(error, path) from error
+
+
+def read_at(descriptor: int, size: int, offset: int) -> bytes:
+    """At most `size` bytes from `offset`; fewer only at the end of the file.
+
+    Raises:
+        OSError: as the system says.
+
+    """
+    data = os.pread(descriptor, size, offset)
+    while data and len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def write_at(descriptor: int, data: bytes, offset: int) -> None:

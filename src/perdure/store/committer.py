@@ -20,6 +20,7 @@ from perdure.errors import (
     SessionBusy,
     SessionClosed,
     SessionExists,
+    SessionNotFound,
     StaleWriter,
     StorageUnavailable,
 )
@@ -270,14 +271,18 @@ class Committer:
 
     def _outcome_unknown(self) -> bool:
         """Whether a commit that raised may be on the medium all the same."""
-        hold = self._hold or self._staged
-        if hold is not None:
-            return hold.dead
+        if self._hold is not None:
+            return self._hold.dead
+        if self._staged is not None and self._staged.dead:
+            return True
         # A first commit: the session may have appeared before something went wrong.
-        with suppress(PerdureError):
+        try:
             found = self._backend.stored(self.id).header
-            return found is not None and found.digest == self.header.digest
-        return False
+        except SessionNotFound:
+            return False
+        except PerdureError:
+            return True
+        return found is not None and found.digest == self.header.digest
 
     def _die(self, error: StaleWriter | StorageUnavailable) -> PerdureError:
         """No further write can succeed: whoever waits is told, and so is everybody from now on."""

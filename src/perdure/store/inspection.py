@@ -1,10 +1,12 @@
 """What a reader sees of a session, without writing a byte and without waiting for anybody."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
 from perdure.errors import SessionDamaged
+from perdure.evidence import Seen
 from perdure.model.event import Draft, Event
 from perdure.model.header import VOCABULARY, Header, encode_header
 from perdure.model.record import BadRecordError, Position, decode_line
@@ -12,7 +14,7 @@ from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Problem, Walk
 from perdure.store.survey import Facts, Survey
-from perdure.store.witness import Witness
+from perdure.store.witness import Witness, known_of
 
 __all__ = ["Inspection", "damage", "raw_lines"]
 
@@ -43,9 +45,17 @@ class Inspection:
         """Which session; its state is not looked up for this."""
         return f"<Inspection of {self.id!r}>"
 
+    @cached_property
+    def _seen(self) -> list[Seen]:
+        """What evidence remembers; asked once, since it only ever follows the log."""
+        return self._witness.seen(self.id)
+
+    def _known(self, header: Header) -> Known:
+        return known_of(header, self._backend.tail(self.id), self._seen)
+
     def _walk(self, header: Header) -> Walk:
         """A new pass; the tail is read first, so that the log is never behind it."""
-        known = self._witness.known(self.id, header, self._backend.tail(self.id))
+        known = self._known(header)
         begin = self._stored.begin
         return Walk(header, self._backend.scan(self.id, begin), known=known, begin=begin)
 
@@ -78,7 +88,7 @@ class Inspection:
     def _read_whole(self) -> Facts | None:
         """What one pass over everything found, remembered."""
         if self._whole is None and self.header is not None:
-            known = self._witness.known(self.id, self.header, self._backend.tail(self.id))
+            known = self._known(self.header)
             self._whole = self._survey.read(self.id, self.header, self._stored.begin, known)
             self._closers = self._close(self._whole.ending.position.seq, self._whole.closers)
         return self._whole
@@ -103,7 +113,7 @@ class Inspection:
         tail = self._backend.tail(self.id)
         if not tail.settled or tail.acknowledged is None:
             return False
-        known = self._witness.known(self.id, header, tail)
+        known = known_of(header, tail, self._seen)
         return known.acknowledged == tail.acknowledged and known.instead is None
 
     @property

@@ -2,12 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from perdure.errors import PerdureError, UnsafeFile
+from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.store.inspection import Inspection
 
 __all__ = ["Report", "missing", "unreadable", "verify_session"]
+
+
+_UNSOUND = frozenset({"damaged", "missing", "unreadable", "unsafe", "unsupported"})
 
 
 class Report(NamedTuple):
@@ -16,7 +19,7 @@ class Report(NamedTuple):
     Attributes:
         session: its id.
         status: ok, running, torn, interrupted, damaged, missing (it was stored here and is not
-            there any more), unsafe or unsupported.
+            there any more), unreadable (the medium refused; try again), unsafe or unsupported.
         events: number of verified events.
         position: where the verified prefix ends; None without a readable header.
         closers: number of events that will close what was left open.
@@ -36,7 +39,7 @@ class Report(NamedTuple):
     @property
     def sound(self) -> bool:
         """False if something was changed or lost; a torn or interrupted session is sound."""
-        return self.status not in ("damaged", "missing", "unsafe", "unsupported") and not any(
+        return self.status not in _UNSOUND and not any(
             problem.kind == "noise" for problem in self.problems
         )
 
@@ -88,6 +91,11 @@ def missing(session: str, position: Position) -> Report:
 
 def unreadable(session: str, error: PerdureError) -> Report:
     """The report of a session that could not even be opened."""
-    problem = Problem("header", None, 0, 0, error.message)
-    status = "unsafe" if isinstance(error, UnsafeFile) else "damaged"
+    kind, status = "header", "damaged"
+    if isinstance(error, UnsafeFile):
+        status = "unsafe"
+    elif isinstance(error, StorageUnavailable | StorageFull):
+        # It says nothing about the session.
+        kind, status = "unreadable", "unreadable"
+    problem = Problem(kind, None, 0, 0, error.message)
     return Report(session, status, 0, None, 0, [problem], 0)

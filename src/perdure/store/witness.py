@@ -19,7 +19,7 @@ from perdure.recovery.walk import Known, Problem
 from perdure.runtime import Runtime
 from perdure.store.flusher import DELAY_SECONDS, Flusher
 
-__all__ = ["EVIDENCE_DELAY_SECONDS", "Witness"]
+__all__ = ["EVIDENCE_DELAY_SECONDS", "Witness", "known_of"]
 
 EVIDENCE_DELAY_SECONDS = 5.0
 """Evidence is at most this old, and no older than the end of the last turn."""
@@ -29,6 +29,21 @@ def namespace_key(parts: Sequence[str]) -> str:
     """One text for a namespace, as in a URL path; distinct parts give distinct texts."""
     quoted = (urllib.parse.quote(part.encode("utf-8", "surrogatepass"), safe="") for part in parts)
     return "/".join(quoted)
+
+
+def known_of(header: Header, tail: Tail, seen: Sequence[Seen]) -> Known:
+    """What the log of `header` must hold, by its tail slots and by evidence."""
+    slot = tail.acknowledged
+    mine = next((one.position for one in seen if one.digest == header.digest), None)
+    if mine is None:
+        instead = None
+        if seen:
+            last = max(seen, key=lambda one: one.seen_at)
+            instead = f"another log of this id was acknowledged, up to event {last.position.seq}"
+        return Known(slot, None, instead)
+    if slot is None or mine.seq > slot.seq:
+        return Known(mine, slot)
+    return Known(slot, mine if mine != slot else None)
 
 
 class Witness:
@@ -55,27 +70,25 @@ class Witness:
         """What the log of `session` must hold; `tail` was read before the log is.
 
         Raises:
-            UnsafeFile, FormatUnsupported, StorageUnavailable: evidence cannot be read; `to_write`
-                only, since it must not keep anybody from reading the logs.
+            As `seen`.
 
         """
-        slot = tail.acknowledged
-        seen: list[Seen] = []
+        return known_of(header, tail, self.seen(session, to_write=to_write))
+
+    def seen(self, session: str, *, to_write: bool = False) -> list[Seen]:
+        """What evidence remembers of the logs of an id.
+
+        Raises:
+            UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read; `to_write` only,
+                since that must not keep anybody from reading the logs.
+
+        """
         try:
-            seen = self.evidence.known(self.namespace, session)
+            return self.evidence.known(self.namespace, session)
         except PerdureError:
             if to_write:
                 raise
-        mine = next((one.position for one in seen if one.digest == header.digest), None)
-        instead = None
-        if seen and mine is None:
-            last = max(seen, key=lambda one: one.seen_at)
-            instead = f"another log of this id was acknowledged, up to event {last.position.seq}"
-        if mine is None:
-            return Known(slot, None, instead)
-        if slot is None or mine.seq > slot.seq:
-            return Known(mine, slot)
-        return Known(slot, mine if mine != slot else None)
+            return []
 
     # --- noting ----------------------------------------------------------------------------------
 

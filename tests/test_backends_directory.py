@@ -14,7 +14,7 @@ import pytest
 
 import perdure
 from perdure.backends.directory import DirectoryBackend
-from perdure.backends.frames import TRAILER_BYTES
+from perdure.backends.directory.frames import TRAILER_BYTES
 from perdure.durable import crash
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock
@@ -528,8 +528,8 @@ def test_a_large_log_is_searched_by_halving(tmp_path: Path, encoding: str) -> No
     hold.release()
     size = backend.tail("s").size
 
+    begin = backend.stored("s").begin
     for seq in (1, 150, 299, 300):
-        begin = backend.stored("s").begin
         read = [line for piece in backend.scan("s", begin, seq=seq) for line in piece.lines]
         assert len(read) >= 301 - seq
         assert len(read) <= 301 - seq + 80

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.session import turn_events
-from perdure.backends import framing
-from perdure.backends.frames import TRAILER_BYTES, ZstdLayout
-from perdure.backends.lines import RawLayout
-from perdure.backends.merging import CannotCompact
+from perdure.backends.directory import framing
+from perdure.backends.directory.frames import TRAILER_BYTES, ZstdLayout
+from perdure.backends.directory.lines import RawLayout
+from perdure.backends.directory.merging import CannotCompact
 from perdure.durable.appending import ReadFile
 from perdure.durable.files import Folder
 from perdure.model.event import Draft, draft

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def _append(root: str, id: str, count: int) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_write_side_by_side(store: perdure.Store, tmp_path: Path, method: str) -> None:
     """Processes of the multiprocessing module, forked or spawned, write sessions of one store."""
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     with store.create("parent") as session:
         session.append("x", 0)
         arguments = [(str(tmp_path / "store"), f"child-{n}", 5) for n in range(3)]
@@ -196,7 +197,8 @@ def test_threads_share_a_writer(store: perdure.Store) -> None:
     assert failures == []
     assert len(found) == 400
     for name in range(8):
-        assert [e for e in found if e[0] == name] == [[name, n] for n in range(50)]  # type: ignore[index]
+        of_name = [event for event in found if isinstance(event, list) and event[0] == name]
+        assert of_name == [[name, number] for number in range(50)]
 
 
 @pytest.mark.parametrize("call", ["append", "buffer", "flush", "close", "put_blob"])

@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import Store
-from perdure.backends import directory
+from perdure.backends.directory import backend as directory
 from perdure.backends.memory import MemoryBackend
 from perdure.errors import SessionBusy, SessionNotFound
 from perdure.model.event import Event

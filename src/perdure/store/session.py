@@ -115,9 +115,9 @@ class Session(Committer):
     ) -> Event:
         """Accept one event without waiting: a commit is attempted within 200 ms.
 
-        It is durable after the next `flush`, or `append` of a new event, that returns. A commit that fails in the
-        background keeps its events in order and surfaces at the next append, flush or close. Above
-        8 MiB of buffered data this first commits in the calling thread.
+        It is durable after the next `flush`, or `append` of a new event, that returns. A commit
+        that fails in the background keeps its events in order and surfaces at the next append,
+        flush or close. Above 8 MiB of buffered data this first commits in the calling thread.
 
         Raises:
             As `append`; the event was not accepted then.

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol, Self
 
 import perdure.durable
-from perdure.backends import directory
+from perdure.backends.directory import backend as directory
 from perdure.durable import locks
 from perdure.testing.accounts import Player
 from perdure.testing.agents import ScriptedRuntime, open_folder

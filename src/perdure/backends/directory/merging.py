@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perdure.backends.framing import (
+from perdure.backends.directory.framing import (
     CHUNK,
     FRAME_HEAD_BYTES,
     TRAILER_BYTES,

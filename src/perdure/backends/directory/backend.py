@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from perdure.backends import content, trash
 from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
-from perdure.backends.holding import LAYOUTS, DirectoryHold, Layout
-from perdure.backends.root import Root, Space
+from perdure.backends.directory import content, trash
+from perdure.backends.directory.holding import LAYOUTS, DirectoryHold, Layout
+from perdure.backends.directory.root import Root, Space
 from perdure.durable.appending import AppendFile, ReadFile
 from perdure.durable.files import Folder
 from perdure.durable.locks import Holder, Lock, holder

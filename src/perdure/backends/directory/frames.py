@@ -10,8 +10,8 @@ frame of many commits.
 import sys
 from collections.abc import Iterator, Sequence
 
-from perdure.backends import merging
-from perdure.backends.framing import (
+from perdure.backends.directory import merging
+from perdure.backends.directory.framing import (
     FRAME_MAGIC,
     PLAIN_MAX,
     TRAILER_BYTES,

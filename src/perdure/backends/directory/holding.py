@@ -7,9 +7,9 @@ setting bytes aside, and compaction.
 from collections.abc import Callable, Sequence
 
 from perdure.backends.base import Hold
-from perdure.backends.frames import ZstdLayout
-from perdure.backends.lines import RawLayout
-from perdure.backends.merging import CannotCompact
+from perdure.backends.directory.frames import ZstdLayout
+from perdure.backends.directory.lines import RawLayout
+from perdure.backends.directory.merging import CannotCompact
 from perdure.durable.appending import AppendFile
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock, exclusive

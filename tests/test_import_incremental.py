@@ -318,3 +318,43 @@ def test_report_is_plain_for_json(store: perdure.Store, source: Path) -> None:
     assert (report["found"], report["new"], report["left_out"]) == (3, 3, 0)
     assert report["sources"][0]["error"] is None
     assert set(report["sources"][1]["error"]) == {"code", "message", "hint"}
+
+
+def test_a_deleted_session_is_not_imported_again(store: perdure.Store, source: Path) -> None:
+    """Deleted here, a source is skipped with the reason, grown or not, until it is forgotten."""
+    report = import_one(store, source)
+    assert report.session is not None
+    store.delete(report.session)
+    for step in ("deleted", "grown", "emptied"):
+        if step == "grown":
+            append(source, record("c", 3))
+        if step == "emptied":
+            store.empty_trash()
+        again = import_one(store, source)
+        assert again.error is None
+        assert again.skipped is not None
+        assert "was deleted" in again.skipped
+        assert store.list() == []
+    store.forget(report.session)
+    assert counts(import_one(store, source)) == (4, 4, 0)
+
+
+def test_a_restored_session_goes_on_where_it_was(store: perdure.Store, source: Path) -> None:
+    """What the source grew by meanwhile is all that is new."""
+    report = import_one(store, source)
+    assert report.session is not None
+    store.delete(report.session)
+    append(source, record("c", 3))
+    store.restore(report.session)
+    assert counts(import_one(store, source)) == (4, 1, 3)
+
+
+def test_an_archived_session_still_grows(store: perdure.Store, source: Path) -> None:
+    """Events of other origin in the session of a source do not stand in its way."""
+    report = import_one(store, source)
+    assert report.session is not None
+    store.archive(report.session)
+    append(source, record("c", 3))
+    again = import_one(store, source)
+    assert counts(again) == (4, 1, 3)
+    assert b"".join(source_text(store, report.session)) == source.read_bytes()

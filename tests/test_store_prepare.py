@@ -10,7 +10,7 @@ import perdure
 from perdure import Store
 from perdure.backends.directory import backend as directory
 from perdure.backends.memory import MemoryBackend
-from perdure.errors import SessionBusy, SessionNotFound
+from perdure.errors import SessionBusy, SessionDamaged, SessionNotFound
 from perdure.model.event import Event
 from perdure.recovery.walk import Piece
 from perdure.store import survey
@@ -154,9 +154,57 @@ def test_a_log_that_just_changed_is_not_trusted(
     """Within a tick of the clock a file can change and look the same: it is read again then."""
     with perdure.open(tmp_path / "store", encoding=encoding) as store:
         written(store)
+    with perdure.open(tmp_path / "store") as store:
         monkeypatch.setattr(directory, "_TICK_MS", 10**12)
         assert store.inspect("s").problems == []
         assert store._survey._facts == {}
         monkeypatch.setattr(directory, "_TICK_MS", -1)
         assert store.inspect("s").problems == []
         assert [*store._survey._facts] == ["s"]
+
+
+def test_a_closed_writer_is_followed_without_reading(store: Store, backend: Counting) -> None:
+    """Appending again and again to a session that nobody else writes reads its log once."""
+    with store.create("s") as session:
+        session.append("turn/start", {}, turn="t")
+        session.append("x", "k", key="k")
+    backend.scans = 0
+    for number in range(5):
+        store.append("s", [{"type": "x", "data": number}])
+    assert backend.scans == 0
+    assert [event.type for event in store.read_from("s", 2)] == ["turn/end"] + ["x"] * 5
+    with store.writer("s") as session:
+        assert session.append("x", "k", key="k").seq == 1
+        assert session.append("x", "new", key="new").seq == 8
+        session.append("turn/start", {}, turn="u")
+    assert [event.type for event in store.inspect("s").closers] == ["turn/end"]
+    backend.scans = 0
+    store.writer("s").close()
+    assert backend.scans == 0
+    assert [event.type for event in store.read_from("s", 9)] == ["turn/start", "turn/end"]
+
+
+@pytest.mark.parametrize("encoding", ["raw", "zst"])
+def test_what_a_writer_left_is_trusted_only_as_it_was_left(tmp_path: Path, encoding: str) -> None:
+    """A log that changed behind a closed writer is read and judged like any other."""
+    with perdure.open(tmp_path / "store", encoding=encoding) as store:
+        for number in range(4):
+            with store.create(f"s{number}") as session:
+                session.append_many([{"type": "x", "data": n} for n in range(3)])
+        logs = [Path(str(store.locate(f"s{n}"))) for n in range(4)]
+        logs[0].write_bytes(logs[0].read_bytes() + b"torn")
+        logs[1].write_bytes(logs[1].read_bytes()[:-80])
+        copy = logs[2].read_bytes()
+        logs[2].unlink()
+        logs[2].write_bytes(copy)
+        logs[2].chmod(0o600)
+
+        with store.writer("s0") as session:
+            assert session.append("x").seq == 3
+        assert len(list(logs[0].parent.rglob("aside/*.bytes"))) == 1
+        with pytest.raises(SessionDamaged):
+            store.writer("s1")
+        for name in ("s2", "s3"):
+            with store.writer(name) as session:
+                assert session.append("x").seq == 3
+            assert store.verify(name).status == "ok"

@@ -28,9 +28,11 @@ from perdure.model import values
 from perdure.model.event import Draft, Event
 from perdure.model.header import Header
 from perdure.model.record import Position, seal
+from perdure.recovery.closers import OpenWork
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
 from perdure.store.queue import Accepted, Keys, Queue
+from perdure.store.survey import Survey
 from perdure.store.witness import Witness
 
 __all__ = ["Committer"]
@@ -49,6 +51,7 @@ class Committer:
         read_event: Callable[[str, int], Event],
         flusher: Flusher,
         witness: Witness,
+        survey: Survey,
         runtime: Runtime,
         pack: bool = True,
     ) -> None:
@@ -59,6 +62,9 @@ class Committer:
         self._staged: Hold | None = None
         self._put: set[str] = set()
         self._witness = witness
+        self._survey = survey
+        # What this writer left open; None once it lost track of it.
+        self._work: OpenWork | None = OpenWork()
         self._flusher = flusher
         self._runtime = runtime
         self._pack = pack
@@ -242,12 +248,16 @@ class Committer:
             else:
                 self._backend.commit(self._hold, self._hold.position, records)
             self._witness.moved(self.header, records[-1].position, records)
+            if self._work is not None:
+                for record in records:
+                    self._work.record(record)
         except SessionExists:
             self._staged = None
             raise
         except StaleWriter as error:
             raise self._die(StaleWriter(self.id, error.reason)) from error
         except BaseException as error:
+            self._work = None
             if not self._outcome_unknown():
                 raise
             failure = self._die(
@@ -359,6 +369,9 @@ class Committer:
             self._witness.moved(self.header, self._hold.position)
             with suppress(PerdureError):
                 self._backend.compact(self._hold, only_if_worth=True)
+                if self._work is not None and not self._hold.dead:
+                    noted = self._witness.noted(self.header)
+                    self._survey.left(self._hold, self.header, self._work, self._queue.keys, noted)
 
     def _unsaved(self, error: PerdureError) -> PerdureError:
         """What to raise when closing could not store everything; `lost` names what."""

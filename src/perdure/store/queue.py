@@ -72,6 +72,11 @@ class Queue:
         """The number that the next accepted event gets."""
         return self._waiting[-1].event.seq + 1 if self._waiting else self._durable + 1
 
+    @property
+    def keys(self) -> Keys:
+        """The keys of stored events."""
+        return self._keys
+
     def waiting(self) -> list[Accepted]:
         """What is pending now, in order."""
         return list(self._waiting)

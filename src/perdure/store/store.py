@@ -211,6 +211,7 @@ class Store(Keeping):
             read_event=self._read_event,
             flusher=self._flusher,
             witness=self._witness,
+            survey=self._survey,
             runtime=self._runtime,
             pack=self._pack,
         )

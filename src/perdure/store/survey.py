@@ -8,9 +8,10 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from perdure.backends.base import Backend
+from perdure.backends.base import Backend, Hold
 from perdure.model.event import Draft
 from perdure.model.header import VOCABULARY, Header
+from perdure.model.record import Position
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Ending, Known, Problem, Walk
@@ -29,7 +30,7 @@ class Facts(NamedTuple):
     """What one pass over a whole log found.
 
     Attributes:
-        known: what it was held against.
+        proven: remembered positions that were found in it, and where it ends.
         ending: where it ends.
         further: places behind the first problem, and noise.
         closers: what would close the turns and jobs that are open.
@@ -38,12 +39,17 @@ class Facts(NamedTuple):
 
     """
 
-    known: Known
+    proven: frozenset[Position]
     ending: Ending
     further: tuple[Problem, ...]
     closers: tuple[Draft, ...]
     keys: Keys
     later: int = 0
+
+    def proves(self, known: Known) -> bool:
+        """Whether the log, as it was read, holds what is known now."""
+        remembered = {position for position in known[:2] if position is not None}
+        return known.instead is None and remembered <= self.proven
 
     @property
     def damaged(self) -> bool:
@@ -78,13 +84,27 @@ class Survey:
             remembered = self._facts.get(session)
         if remembered is not None:
             before, same, facts = remembered
-            as_it_was = (same.digest, facts.known) == (header.digest, known)
-            if as_it_was and self._backend.lasting_revision(session) == before:
+            as_it_was = same.digest == header.digest and facts.proves(known)
+            if as_it_was and self._backend.revision(session) == before:
                 return facts
         return self.read(session, header, begin, known)
 
+    def left(
+        self, hold: Hold, header: Header, work: OpenWork, keys: Keys, proven: set[Position]
+    ) -> None:
+        """Remember how a writer leaves a log, while it still holds the session."""
+        position, size = hold.position, self._backend.tail(hold.session).size
+        ending = Ending(position, size, size, size, None, Verdict.COMPLETE)
+        closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
+        facts = Facts(frozenset({position, *proven}), ending, (), closers, dict(keys))
+        self._keep(hold.session, self._backend.revision(hold.session), header, facts)
+
     def _remember(self, session: str, revision: str, header: Header, facts: Facts) -> None:
-        if len(facts.keys) > KEYS_MAX or self._backend.lasting_revision(session) != revision:
+        if self._backend.lasting_revision(session) == revision:
+            self._keep(session, revision, header, facts)
+
+    def _keep(self, session: str, revision: str, header: Header, facts: Facts) -> None:
+        if len(facts.keys) > KEYS_MAX:
             return
         with self._mutex:
             self._facts[session] = (revision, header, facts)
@@ -105,4 +125,8 @@ class Survey:
             if ending.verdict is Verdict.DAMAGED:
                 later = sum(record.last - record.first + 1 for record in walk.later())
                 closers = ()
-            return Facts(known, ending, tuple(walk.further), closers, keys, later)
+            proven = {position for position in known[:2] if position is not None}
+            if ending.verdict is Verdict.DAMAGED:
+                proven = set()
+            proven.add(ending.position)
+            return Facts(frozenset(proven), ending, tuple(walk.further), closers, keys, later)

@@ -62,6 +62,7 @@ class Witness:
         """Forget what was not noted yet: it is another process's to note."""
         self._mutex = threading.RLock()
         self._moved: dict[tuple[str, str], Position] = {}
+        self._noted: dict[tuple[str, str], set[Position]] = {}
         self._soon: bool | None = None
 
     # --- looking ---------------------------------------------------------------------------------
@@ -138,6 +139,11 @@ class Witness:
             moved, self._moved, self._soon = self._moved, {}, None
         if not moved:
             return
+        with self._mutex:
+            for name, position in moved.items():
+                # The one before may still be what stands there.
+                before = max(self._noted.get(name, ()), default=position)
+                self._noted[name] = {before, position}
         try:
             self.evidence.note(
                 [
@@ -149,6 +155,11 @@ class Witness:
             with self._mutex:
                 self._moved = {**moved, **self._moved}
             raise
+
+    def noted(self, header: Header) -> set[Position]:
+        """What this store may have noted last of a log; asked once, at the end of its writer."""
+        with self._mutex:
+            return self._noted.pop((header.id, header.digest), set())
 
     def _seen(self, session: str, digest: str, position: Position) -> Seen:
         return Seen(session, digest, position, self._runtime.now_ms())

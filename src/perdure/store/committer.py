@@ -184,6 +184,13 @@ class Committer:
             self._check_next(at)
             self._queue.accept(drafts, own, keep=keep)
 
+    def keep(self, own: Sequence[Accepted]) -> bool:
+        """Never take these back from now on; False if they were, or can never be stored."""
+        with self._mutex:
+            for one in own:
+                one.kept = True
+            return bool(own) and not any(one.withdrawn or one.failure for one in own)
+
     def needs_reading(self, drafts: Sequence[Draft]) -> bool:
         """Whether `admit` has to read stored events that share a key with these."""
         return any(one.key is not None and self._queue.stores_key(one) for one in drafts)

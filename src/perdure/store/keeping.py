@@ -89,9 +89,10 @@ class Keeping(ABC):
             As `writer`.
 
         """
-        rule = rule_of(older_than, kinds, keep_last)
         with self.writer(id, wait=wait) as session:
-            return session.expire(rule, dry_run=dry_run)
+            return session.expire(
+                older_than=older_than, kinds=kinds, keep_last=keep_last, dry_run=dry_run
+            )
 
     # --- whole sessions --------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The writer of one session, as callers see it: events, content, and the end of both."""
 
-from collections.abc import Iterable, Mapping
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 
@@ -15,9 +16,9 @@ from perdure.store.content import (
     DIGESTS_MAX,
     Expiry,
     References,
-    Rule,
     check_digest,
     parts_of,
+    rule_of,
 )
 from perdure.store.drafts import drafts_of
 from perdure.store.queue import Accepted
@@ -134,7 +135,7 @@ class Session(Committer):
         )
         self._refuse_reentry()
         self._check()
-        if self._queue.bytes > BUFFER_BYTES_MAX:
+        if self.full:
             self.flush()
         with self._mutex:
             self._check()
@@ -194,8 +195,24 @@ class Session(Committer):
         """
         return self.append("content/unpinned", {"blobs": [check_digest(each) for each in digests]})
 
-    def expire(self, rule: Rule, *, dry_run: bool = False) -> Expiry:
-        """Remove what the rule names, and what nobody refers to; see `Store.expire`."""
+    def expire(
+        self,
+        *,
+        older_than: float | dt.timedelta | None = None,
+        kinds: Collection[str] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+    ) -> Expiry:
+        """Remove content that satisfies every condition, and what nobody refers to.
+
+        What this writer put stays, referred to or not. For the rest see `Store.expire`.
+
+        Raises:
+            InvalidValue: a condition is out of its range.
+            As `append`.
+
+        """
+        rule = rule_of(older_than, kinds, keep_last)
         self.flush()
         with self._content:
             self._check()
@@ -216,6 +233,11 @@ class Session(Committer):
                 self._backend.drop_blobs(self._hold, [blob.digest for blob in gone])
             kept = len(stored) - len(gone)
             return Expiry(self.id, tuple(expired), tuple(unreferenced), kept)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is buffered that the next `buffer` commits first."""
+        return self._queue.bytes > BUFFER_BYTES_MAX
 
     def compact(self) -> Compacted:
         """Store what was committed in less room; see `Store.compact`."""

@@ -240,7 +240,7 @@ class Content(ContractCase):
             fresh = session.put_blob(b"fresh")
         with store.writer("s") as session:
             mine = session.put_blob(b"mine")
-            report = store_expire(session)
+            report = session.expire()
             assert [b.digest for b in report.unreferenced] == [fresh]
             session.append("x", {"deep": [{"here": f"sha256:{mine}"}]})
         assert store.expire("s").unreferenced == ()
@@ -278,10 +278,3 @@ class Content(ContractCase):
         with pytest.raises(SessionNotFound):
             store.expire("t")
         assert kept(store) == {b"kept"}
-
-
-def store_expire(session: Session) -> Any:
-    """Collect under the session's own writer."""
-    from perdure.store.content import Rule  # noqa: PLC0415 - not part of what a backend needs
-
-    return session.expire(Rule())

@@ -1,0 +1,192 @@
+"""Content and whole sessions, for tasks: each call is the store's own, made in a worker thread."""
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, BinaryIO, ParamSpec, TypeVar
+
+from perdure.aio.pages import Pages
+from perdure.aio.threads import Pool
+from perdure.backends.base import Blob, Trashed
+from perdure.evidence import Damage
+from perdure.model.event import Event
+from perdure.model.record import Position
+from perdure.store import Compacted, Expiry, Missing, Session, Store
+
+__all__ = ["SessionKeeping", "StoreKeeping"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SessionKeeping(ABC):
+    """What a writer does besides appending."""
+
+    _session: Session
+
+    @abstractmethod
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
+
+    @abstractmethod
+    def _check(self) -> None: ...
+
+    async def put_blob(
+        self, value: bytes | BinaryIO | Iterable[bytes], *, pinned: bool = False
+    ) -> str:
+        """Store content beside the log, durably, and return the digest that names it.
+
+        A file or an iterable is read in a worker thread. Cancelled, it is stored all the same.
+
+        Raises:
+            As `Session.put_blob`.
+
+        """
+        self._check()
+        return await self._in_thread(self._session.put_blob, value, pinned=pinned)
+
+    async def pin(self, *digests: str) -> Event:
+        """Say that this content never expires, as `Session.pin`."""
+        self._check()
+        return await self._in_thread(self._session.pin, *digests)
+
+    async def unpin(self, *digests: str) -> Event:
+        """Say that this content may expire like any other, as `Session.unpin`."""
+        self._check()
+        return await self._in_thread(self._session.unpin, *digests)
+
+    async def expire(
+        self,
+        *,
+        older_than: float | dt.timedelta | None = None,
+        kinds: Collection[str] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+    ) -> Expiry:
+        """Remove content that satisfies every condition, as `Session.expire`."""
+        self._check()
+        return await self._in_thread(
+            self._session.expire,
+            older_than=older_than,
+            kinds=kinds,
+            keep_last=keep_last,
+            dry_run=dry_run,
+        )
+
+    async def compact(self) -> Compacted:
+        """Store what was committed in less room, as `Session.compact`."""
+        self._check()
+        return await self._in_thread(self._session.compact)
+
+
+class StoreKeeping(ABC):
+    """What a store does for content and whole sessions; waiting for a lock occupies no thread."""
+
+    _store: Store
+    _others: Pool
+
+    @abstractmethod
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
+
+    @abstractmethod
+    def _writer_of(self, id: str, wait: float) -> AbstractAsyncContextManager[Any]: ...
+
+    @abstractmethod
+    async def _take(
+        self,
+        id: str,
+        wait: float,
+        attempt: Callable[[], T],
+        undo: Callable[[T], object] | None = None,
+    ) -> T: ...
+
+    # --- content ---------------------------------------------------------------------------------
+
+    async def blob(self, id: str, digest: str) -> bytes:
+        """Content that an event refers to, its hash checked; as `Store.blob`."""
+        return await self._in_thread(self._store.blob, id, digest)
+
+    def open_blob(self, id: str, digest: str) -> Pages[bytes]:
+        """As `blob`, in parts: `async for`; the last one comes only if the hash is right.
+
+        Raises:
+            As `Store.open_blob`, all of it by the iteration.
+
+        """
+        return Pages(self._others, partial(self._store.open_blob, id, digest))
+
+    async def blobs(self, id: str) -> list[Blob]:
+        """What content of a session is stored, as `Store.blobs`."""
+        return await self._in_thread(self._store.blobs, id)
+
+    async def expire(
+        self,
+        id: str,
+        *,
+        older_than: float | dt.timedelta | None = None,
+        kinds: Collection[str] | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+        wait: float = 0.0,
+    ) -> Expiry:
+        """Remove content of a session that satisfies every condition, as `Store.expire`."""
+        async with self._writer_of(id, wait) as session:
+            found: Expiry = await session.expire(
+                older_than=older_than, kinds=kinds, keep_last=keep_last, dry_run=dry_run
+            )
+        return found
+
+    # --- whole sessions --------------------------------------------------------------------------
+
+    async def compact(self, id: str, *, wait: float = 0.0) -> Compacted:
+        """Store the same records in less room, as `Store.compact`."""
+        async with self._writer_of(id, wait) as session:
+            done: Compacted = await session.compact()
+        return done
+
+    async def archive(self, id: str, *, wait: float = 0.0) -> Event:
+        """Say that a session is done with, as `Store.archive`."""
+        return await self._take(id, wait, partial(self._store.archive, id))
+
+    async def unarchive(self, id: str, *, wait: float = 0.0) -> Event:
+        """Take `archive` back, as `Store.unarchive`."""
+        return await self._take(id, wait, partial(self._store.unarchive, id))
+
+    async def delete(self, id: str) -> Trashed:
+        """Move a session to the trash, as `Store.delete`."""
+        return await self._in_thread(self._store.delete, id)
+
+    async def trash(self) -> list[Trashed]:
+        """The deleted sessions that can be restored."""
+        return await self._in_thread(self._store.trash)
+
+    async def restore(self, id: str) -> None:
+        """Bring a deleted session back, as `Store.restore`."""
+        await self._in_thread(self._store.restore, id)
+
+    async def empty_trash(
+        self, id: str | None = None, *, older_than: float | dt.timedelta | None = None
+    ) -> list[Trashed]:
+        """Remove deleted sessions for good, as `Store.empty_trash`."""
+        return await self._in_thread(self._store.empty_trash, id, older_than=older_than)
+
+    async def accept(self, id: str, *, wait: float = 0.0) -> Position:
+        """Say that the log as it stands is the truth, as `Store.accept`."""
+        return await self._take(id, wait, partial(self._store.accept, id))
+
+    async def forget(self, id: str) -> None:
+        """Drop all that is remembered of a session that is not stored, as `Store.forget`."""
+        await self._in_thread(self._store.forget, id)
+
+    async def missing(self) -> list[Missing]:
+        """Sessions that were stored here and are gone, though nobody deleted them."""
+        return await self._in_thread(self._store.missing)
+
+    async def reports(self) -> list[Damage]:
+        """Damage that refused a writer and was neither mended nor accepted since."""
+        return await self._in_thread(self._store.reports)
+
+    async def namespaces(self) -> list[str]:
+        """The namespaces directly below this one in which something was stored, in order."""
+        return await self._in_thread(self._store.namespaces)

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 import perdure
+import perdure.aio
 from perdure import errors
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.main import cli
@@ -26,9 +27,24 @@ _VALUES = (
     perdure.Holder,
     perdure.Problem,
     perdure.Report,
+    perdure.Blob,
+    perdure.Expiry,
+    perdure.Compacted,
+    perdure.Trashed,
+    perdure.Missing,
+    perdure.Damage,
     perdure.Parent,
     perdure.Source,
 )
+_TASKS = (
+    perdure.aio.AsyncStore,
+    perdure.aio.AsyncSession,
+    perdure.aio.AsyncInspection,
+    perdure.aio.AsyncPrepared,
+    perdure.aio.Pages,
+)
+_INNER = frozenset({"admit", "begin_in_child", "full", "keep", "needs_reading", "settle"})
+"""What perdure says to itself."""
 
 
 def page() -> str:
@@ -37,6 +53,7 @@ def page() -> str:
         "# Reference",
         "Made from the code by `docs/reference.py`; do not edit.",
         *_python(),
+        *_tasks(),
         *_events(),
         *_errors(),
         *_commands(),
@@ -58,11 +75,25 @@ def _python() -> Iterator[str]:
         yield from _members(value)
 
 
+def _tasks() -> Iterator[str]:
+    yield "## Python, for tasks"
+    yield "Import `perdure.aio` for these. They work under asyncio and, with `perdure[trio]`, trio."
+    yield f"### `perdure.aio.open{_signature(perdure.aio.open)}`"
+    yield _prose(perdure.aio.open)
+    for kind in _TASKS:
+        yield f"### `{kind.__name__}`"
+        yield _prose(kind)
+        yield from _members(kind)
+
+
 def _members(kind: type) -> Iterator[str]:
-    """What a class defines beside its fields."""
-    for name, member in vars(kind).items():
-        if name.startswith("_") or not inspect.getdoc(member):
+    """What a class, and what it is built from, defines beside its fields."""
+    told = set(_INNER)
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("perdure.")]
+    for name, member in (each for base in bases for each in vars(base).items()):
+        if name.startswith("_") or name in told or not inspect.getdoc(member):
             continue
+        told.add(name)
         if isinstance(member, property | cached_property):
             yield f"#### `{kind.__name__}.{name}`"
             yield _prose(member)

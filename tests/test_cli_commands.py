@@ -147,7 +147,7 @@ def test_unknown_session_is_not_found(line: Line, command: list[str]) -> None:
         "hint": "list the sessions with store.list() or `perdure ls`",
         "retryable": False,
         "exit": 5,
-        "facts": {"session": "x"},
+        "facts": {"session": "x", "deleted_at": None},
     }
     assert not line.location.exists()
 
@@ -168,6 +168,7 @@ def test_show_tells_what_a_session_is(line: Line, session: str, store: perdure.S
         "position": {"seq": 2, "hash": position.hash},
         "holder": None,
         "counts": {"turn/end": 1, "turn/start": 1, "user/message": 1},
+        "content": {"count": 0, "bytes": 0},
         "closers": [],
         "problems": [],
         "later": 0,

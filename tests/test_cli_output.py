@@ -86,6 +86,38 @@ def test_errors_print_nothing_hostile(location: Path) -> None:
         assert r"x1b[31mno" in result.stderr
 
 
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_keeping_prints_nothing_hostile(location: Path, option: list[str]) -> None:
+    """Commands that change something escape ids, namespaces and types as all others do."""
+    with perdure.open(location) as store:
+        with store.writer(HOSTILE) as session:
+            session.append("x", {"blob": session.put_blob(b"x")})
+        with store.namespace(HOSTILE).create("s") as session:
+            session.append("x")
+    for command in (
+        ["ls"],
+        ["verify"],
+        ["blob", HOSTILE],
+        ["expire", HOSTILE, "--keep-last", "0", "--dry-run"],
+        ["compact", "--all"],
+        ["archive", HOSTILE],
+        ["unarchive", HOSTILE],
+        ["accept", HOSTILE],
+        ["rm", HOSTILE],
+        ["trash"],
+        ["restore", HOSTILE],
+        ["forget", HOSTILE],
+        ["--namespace", HOSTILE, "trash"],
+        ["rm", HOSTILE],
+        ["trash", "--empty", HOSTILE, "--yes"],
+        ["forget", HOSTILE],
+    ):
+        result = CliRunner().invoke(cli, ["--store", str(location), *command, *option])
+        assert BANNED.search(result.output) is None
+        assert result.exit_code in (0, 2)
+        assert not option or result.stdout.isascii()
+
+
 def test_import_prints_nothing_hostile(tmp_path: Path) -> None:
     """Names of files and ids of sources are escaped in the report."""
     path = tmp_path / "\x1b[31m\u202e.jsonl"

@@ -1,10 +1,11 @@
 """Exit codes: the one table from what went wrong to what a script sees."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from perdure import errors
 
-__all__ = ["EXIT_CODES", "Exit", "exit_code"]
+__all__ = ["EXIT_CODES", "Exit", "exit_code", "worst"]
 
 
 class Exit(IntEnum):
@@ -37,10 +38,19 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.StorageFull: Exit.FAILED,
     errors.StorageUnavailable: Exit.FAILED,
     errors.SessionDamaged: Exit.DAMAGE,
+    errors.ContentExpired: Exit.NOT_FOUND,
+    errors.ContentDamaged: Exit.DAMAGE,
 }
 """Every class of the error tree; a test requires that none is missing."""
+
+_GRAVITY = (Exit.OK, Exit.BUSY, Exit.NOT_FOUND, Exit.USAGE, Exit.FAILED, Exit.DAMAGE)
 
 
 def exit_code(error: errors.PerdureError) -> Exit:
     """Exit code of an error; a class from elsewhere counts as its nearest known ancestor."""
     return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+
+
+def worst(codes: Iterable[Exit]) -> Exit:
+    """What a command ends with that did several things: damage first, a busy session last."""
+    return max(codes, key=_GRAVITY.index, default=Exit.OK)

@@ -8,18 +8,30 @@ from typing import Any, NoReturn
 
 import click
 
-from perdure.cli import output
+from perdure.cli import completing, output
 from perdure.cli.exits import Exit, exit_code
+from perdure.cli.options import Place
 from perdure.errors import PerdureError
 
 __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS = {
+    "accept": "accept",
+    "archive": "archive",
+    "blob": "blob",
+    "compact": "compact",
+    "completion": "completion",
     "demo": "demo",
+    "expire": "expire",
+    "forget": "forget",
     "import": "import_sessions",
     "log": "log",
     "ls": "ls",
+    "restore": "restore",
+    "rm": "rm",
     "show": "show",
+    "trash": "trash",
+    "unarchive": "unarchive",
     "verify": "verify",
 }
 """Name of a command to its module in `perdure.cli.commands`."""
@@ -114,15 +126,23 @@ def _refuse(error: click.ClickException, *, as_json: bool) -> int:
     show_envvar=True,
     help="The store: a folder or a URL.",
 )
+@click.option(
+    "--namespace",
+    "parts",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=completing.namespaces,
+    help="A namespace of the store; repeat it for one inside another, outermost first.",
+)
 @click.version_option(package_name="perdure", message="%(version)s")
 @click.pass_context
-def cli(ctx: click.Context, location: str) -> None:
+def cli(ctx: click.Context, location: str, parts: tuple[str, ...]) -> None:
     """Keep, list, read and check sessions of agents.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 4 somebody else writes the
     session, 5 not found.
     """
-    ctx.obj = location
+    ctx.obj = Place(location, parts)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)

@@ -1,15 +1,44 @@
-"""What several commands share: the store they open and the `--json` option."""
+"""What several commands share: the store they open, their options, and asking before removing."""
 
+import re
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from perdure.cli import output
+from perdure.errors import PerdureError
 from perdure.store import Store, open_store
 
-__all__ = ["json_option", "opened"]
+__all__ = ["Place", "age", "confirmed", "json_option", "opened", "yes_option"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+class Place(NamedTuple):
+    """Where the sessions are that a command is about."""
+
+    location: str
+    parts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As a message names it."""
+        if not self.parts:
+            return self.location
+        return f"namespace {' / '.join(self.parts)} of {self.location}"
+
+
+def age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Callback of options like `--older-than 30d`: the time span in seconds."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,12})([dhms])", value, re.ASCII)
+    if found is None:
+        message = f"{value!r} is no age; write 30d, 12h, 45m or 90s"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return float(int(found[1]) * _SECONDS[found[2]])
 
 
 def json_option(command: _Command) -> _Command:
@@ -18,6 +47,32 @@ def json_option(command: _Command) -> _Command:
     return option(command)
 
 
+def yes_option(command: _Command) -> _Command:
+    """Add `--yes` to a command that asks."""
+    return click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+
+
+def confirmed(ctx: click.Context, question: str, *, yes: bool) -> None:
+    """Go on only if somebody says so: with `--yes`, or on the terminal.
+
+    Raises:
+        UsageError: nobody can be asked.
+        PerdureError: the answer is no.
+
+    """
+    if yes:
+        return
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("nobody can be asked here; --yes does it without asking", ctx=ctx)
+    sys.stdout.flush()
+    if not click.confirm(output.safe(question), err=True):
+        raise PerdureError("nothing was done")
+
+
 def opened(ctx: click.Context) -> Store:
-    """The store that `--store` names, closed when the command ends. Opening creates nothing."""
-    return ctx.with_resource(open_store(str(ctx.obj)))
+    """The store of `--store` and `--namespace`, closed when the command ends.
+
+    Opening creates nothing.
+    """
+    place: Place = ctx.find_root().obj
+    return ctx.with_resource(open_store(place.location)).namespace(*place.parts)

@@ -4,10 +4,13 @@ Ids, types, folders and texts come from files that anybody may have written. Cha
 terminal acts on, that turn the direction of text or that break a line are shown as escapes.
 """
 
+import errno
 import json
+import os
 import re
 import sys
 import unicodedata
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +18,8 @@ from perdure.errors import PerdureError
 from perdure.model import values
 
 __all__ = [
+    "content",
+    "counted",
     "cut",
     "document",
     "failure",
@@ -23,6 +28,8 @@ __all__ = [
     "place",
     "record_line",
     "safe",
+    "span",
+    "table",
     "timestamp",
     "warning",
 ]
@@ -76,6 +83,18 @@ def line(text: str = "") -> None:
     sys.stdout.write(safe(text) + "\n")
 
 
+def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> None:
+    """Print rows of text in columns, those of `right` aligned there; the last one is not padded."""
+    shown = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for cells in shown:
+        padded = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        line("  ".join([*padded[:-1], cells[-1]]).rstrip())
+
+
 def json_line(value: Any) -> None:
     """Print one value as a line of JSON."""
     sys.stdout.write(_json(value) + "\n")
@@ -92,7 +111,17 @@ def record_line(raw: bytes) -> None:
         text = raw.removesuffix(b"\n").decode("utf-8", "replace")
         sys.stdout.write(_SUSPECT.sub(_json_escape_hostile, text) + "\n")
     else:
-        sys.stdout.buffer.write(raw)
+        content(raw)
+
+
+def content(data: bytes) -> None:
+    """Print bytes as they are; all of them, also where Python does not buffer its output."""
+    rest = memoryview(data)
+    while rest:
+        written = sys.stdout.buffer.write(rest)
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        rest = rest[written:]
 
 
 def _json_escape_hostile(found: re.Match[str]) -> str:
@@ -142,6 +171,20 @@ def timestamp(milliseconds: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
     return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: 1 blob, 2 blobs."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def span(milliseconds: int) -> str:
+    """A length of time for people, in the largest unit of which it has two: 30d, 47h, 90s."""
+    seconds = max(milliseconds, 0) // 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
 
 
 def cut(text: str, characters: int) -> str:

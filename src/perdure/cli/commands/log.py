@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from perdure.cli import output
+from perdure.cli import completing, output
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.errors import SessionDamaged
@@ -19,7 +19,7 @@ _DATA_CHARS = 160
 
 
 @click.command("log")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=completing.sessions)
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First event.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
 @click.option("--raw", is_flag=True, help="Print the stored lines, byte for byte.")

@@ -20,29 +20,26 @@ __all__ = ["command"]
 def command(ctx: click.Context, as_json: bool) -> None:
     """List the sessions, the newest first.
 
-    Damaged ones are listed with the reason, as far as it shows without reading their logs.
+    Damaged ones are listed with the reason, as far as it shows without reading their logs. The
+    namespaces directly below are named; their sessions are listed with --namespace.
 
-    JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, reason}]}. Times are
-    Unix milliseconds; what is not known is null.
+    JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, reason}],
+    "namespaces": [name]}. Times are Unix milliseconds; what is not known is null.
     """
     store = opened(ctx)
     rows = [_row(store, entry) for entry in store.list()]
     rows.sort(key=lambda row: -1 if row["created_at"] is None else row["created_at"], reverse=True)
+    below = store.namespaces()
     if as_json:
-        output.document({"sessions": rows})
+        output.document({"sessions": rows, "namespaces": below})
         return
-    if not rows:
-        output.line(f"no sessions in {ctx.obj}")
-        return
-    table = [["STATUS", "CREATED (UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]]
-    table += [_cells(row) for row in rows]
-    widths = [max(len(cells[column]) for cells in table) for column in range(5)]
-    for cells in table:
-        padded = [
-            cell.rjust(width) if column in (2, 3) else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
-        ]
-        output.line("  ".join([*padded, cells[5]]).rstrip())
+    if rows:
+        headings = ["STATUS", "CREATED (UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]
+        output.table([headings, *map(_cells, rows)], right=(2, 3))
+    else:
+        output.line(f"no sessions in {ctx.find_root().obj}")
+    if below:
+        output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
 
 
 def _row(store: Store, entry: Entry) -> dict[str, Any]:
@@ -85,9 +82,7 @@ def _size(path: str | None) -> int | None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    """The row as text, escaped here so that the columns stand under each other."""
     created = "-" if row["created_at"] is None else output.timestamp(row["created_at"])
     events, size = ("-" if row[name] is None else str(row[name]) for name in ("events", "bytes"))
     last = f"({row['reason']})" if row["reason"] else row["cwd"] or ""
-    cells = (row["status"], created, events, size, row["id"], last)
-    return [output.safe(cell) for cell in cells]
+    return [row["status"], created, events, size, row["id"], last]

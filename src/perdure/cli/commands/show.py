@@ -6,16 +6,17 @@ from typing import Any
 
 import click
 
-from perdure.cli import output
+from perdure.cli import completing, output
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
-from perdure.store import Inspection
+from perdure.errors import PerdureError
+from perdure.store import Inspection, Store
 
 __all__ = ["command"]
 
 
 @click.command("show")
-@click.argument("session", metavar="ID")
+@click.argument("session", metavar="ID", shell_complete=completing.sessions)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, session: str, as_json: bool) -> int:
@@ -24,11 +25,13 @@ def command(ctx: click.Context, session: str, as_json: bool) -> int:
     Reads all of it and changes nothing.
 
     JSON: {session, status, header, position: {seq, hash}, holder: {pid, host, since}, counts:
-    {type: number}, closers: [event], problems: [{kind, record, start, end, reason}], later}.
-    Closers are what a writer would add to close an interrupted turn. Exit code 3 if something is
-    damaged.
+    {type: number}, content: {count, bytes}, closers: [event], problems: [{kind, record, start,
+    end, reason}], later}. Closers are what a writer would add to close an interrupted turn; content
+    is null if it cannot be listed. Exit code 3 if something is damaged.
     """
-    facts = _facts(opened(ctx).inspect(session))
+    store = opened(ctx)
+    facts = _facts(store.inspect(session))
+    facts["content"] = _content(store, session)
     if as_json:
         output.document(facts)
     else:
@@ -51,10 +54,20 @@ def _facts(found: Inspection) -> dict[str, Any]:
         "position": verified._asdict() if verified is not None else None,
         "holder": found.holder._asdict() if found.holder is not None else None,
         "counts": dict(sorted(counts.items())),
+        "content": None,
         "closers": [event.as_dict() for event in closers],
         "problems": [problem._asdict() for problem in found.problems],
         "later": found.later_count,
     }
+
+
+def _content(store: Store, session: str) -> dict[str, int] | None:
+    try:
+        blobs = store.blobs(session)
+    except PerdureError as error:
+        output.warning(f"the content cannot be listed: {error}")
+        return None
+    return {"count": len(blobs), "bytes": sum(blob.size for blob in blobs)}
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -73,6 +86,10 @@ def _print(facts: dict[str, Any]) -> None:
         output.line(f"hash      {facts['position']['hash']}")
     for kind, count in facts["counts"].items():
         output.line(f"{count:>8}  {kind}")
+    content = facts["content"]
+    if content is not None and content["count"]:
+        blobs = output.counted(content["count"], "blob")
+        output.line(f"content   {blobs}, {content['bytes']} bytes")
     if facts["closers"]:
         output.line("left open by the last writer; the next one will add:")
         for event in facts["closers"]:

@@ -1,13 +1,20 @@
-"""`perdure verify`: whether every byte of the sessions holds together."""
+"""`perdure verify`: whether every byte of the sessions holds together, and none has vanished."""
+
+from collections import defaultdict
+from contextlib import closing
+from typing import Any
 
 import click
 
+from perdure.backends import open_backend
 from perdure.backends.base import Entry
-from perdure.cli import output
-from perdure.cli.exits import Exit, exit_code
+from perdure.cli import completing, output
+from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
-from perdure.errors import SessionNotFound
+from perdure.errors import ContentExpired, PerdureError, SessionNotFound
+from perdure.evidence import Damage
 from perdure.store import Report, Store
+from perdure.store.verification import missing
 
 __all__ = ["command"]
 
@@ -15,37 +22,144 @@ _PROBLEMS_SHOWN = 5
 
 
 @click.command("verify")
-@click.argument("sessions", metavar="[ID]...", nargs=-1)
+@click.argument("sessions", metavar="[ID]...", nargs=-1, shell_complete=completing.sessions)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int:
     """Check that everything stored holds together.
 
-    Reads everything of the sessions named, or of all, and changes nothing.
+    Reads everything of the sessions named, or of all, and changes nothing. Each log is held against
+    what was acknowledged, each blob against its digest. Without ids, sessions that were stored and
+    are gone are named too, unless they were deleted; namespaces below are only named.
 
     JSON: {"sound": bool, "sessions": [{session, status, sound, events, hash, closers, later,
-    problems: [{kind, record, start, end, reason}]}]}. Exit code 3 if any session is not sound; a
-    session that a crash interrupted or tore is sound.
+    problems: [{kind, record, start, end, reason}], content: {count, bytes, damaged: [digest]},
+    reports: [{kind, record, reason, reported_at}]}], "namespaces": [name], "evidence": {unreadable,
+    set_aside: [path]}}. Content is null if it cannot be listed; reports are refusals of a writer
+    that are not settled yet; unreadable says why evidence knew nothing, or is null. Exit code 3 if
+    any session is not sound or its content is damaged; a session that a crash interrupted or tore
+    is sound, one that is missing is not. Exit code 1 if evidence cannot be read.
     """
-    store = opened(ctx)
-    code = Exit.OK
-    reports = []
+    told = _Telling(opened(ctx), as_json=as_json)
+    evidence = told.evidence(ctx.find_root().obj.location)
+    below: list[str] = []
     if sessions:
+        told.named(sessions)
+    else:
+        told.everything()
+        below = told.store.namespaces()
+    if as_json:
+        output.document(
+            {
+                "sound": told.sound,
+                "sessions": told.bodies,
+                "namespaces": below,
+                "evidence": evidence,
+            }
+        )
+    elif not sessions:
+        if not told.bodies:
+            output.line(f"no sessions in {ctx.find_root().obj}")
+        if below:
+            output.line(f"not looked at: namespaces {', '.join(below)} (--namespace NAME)")
+    return told.code
+
+
+class _Telling:
+    """Verifies sessions and tells of each as soon as it is known."""
+
+    def __init__(self, store: Store, *, as_json: bool) -> None:
+        self.store = store
+        self.code = Exit.OK
+        self.bodies: list[dict[str, Any]] = []
+        self._as_json = as_json
+        self._reports: dict[str, list[Damage]] = defaultdict(list)
+        for damage in store.reports():
+            self._reports[damage.session].append(damage)
+
+    @property
+    def sound(self) -> bool:
+        """Whether all is well with all that was asked for."""
+        return self.code is Exit.OK
+
+    def evidence(self, location: str) -> dict[str, Any]:
+        """Whether what is remembered can be read; if not, nothing that is gone is missed."""
+        with closing(open_backend(location)) as backend:
+            evidence = backend.evidence
+            evidence.reports("")
+            unreadable, aside = evidence.unreadable, [*evidence.set_aside]
+        if unreadable is not None:
+            self.code = Exit.FAILED
+        if not self._as_json:
+            if unreadable is not None:
+                output.line(f"evidence     cannot be read: {unreadable}")
+                output.line("    until a writer has settled that, what is lost may go unnoticed")
+            for path in aside:
+                output.line(f"evidence     was damaged once: {path}")
+        return {"unreadable": unreadable, "set_aside": aside}
+
+    def named(self, sessions: tuple[str, ...]) -> None:
+        """The sessions of these ids."""
         for session in sessions:
             try:
-                reports.append(_told(store.verify(session), as_json=as_json))
+                self._tell(self.store.verify(session))
             except SessionNotFound as error:
-                code = exit_code(error)
-                output.failure(error, code, as_json=as_json)
-    else:
-        reports = [_told(_verify(store, entry), as_json=as_json) for entry in store.list()]
-    sound = all(report.sound for report in reports)
-    if as_json:
-        body = [report.as_dict() for report in reports]
-        output.document({"sound": sound and code is Exit.OK, "sessions": body})
-    elif not reports and code is Exit.OK:
-        output.line(f"no sessions in {ctx.obj}")
-    return code if sound else Exit.DAMAGE
+                self.code = worst([self.code, exit_code(error)])
+                output.failure(error, exit_code(error), as_json=self._as_json)
+
+    def everything(self) -> None:
+        """All that is stored, then what is not there any more."""
+        for entry in self.store.list():
+            self._tell(_verify(self.store, entry))
+        for vanished in self.store.missing():
+            self._tell(missing(vanished.id, vanished.position))
+
+    def _tell(self, report: Report) -> None:
+        reports = self._reports[report.session]
+        content = self._content(report) if report.status != "missing" else None
+        body = {
+            **report.as_dict(),
+            "content": content,
+            "reports": [
+                {
+                    "kind": each.kind,
+                    "record": each.record,
+                    "reason": each.reason,
+                    "reported_at": each.reported_at,
+                }
+                for each in reports
+            ],
+        }
+        self.bodies.append(body)
+        if not report.sound or (content is not None and content["damaged"]):
+            self.code = Exit.DAMAGE  # the gravest of all
+        if not self._as_json:
+            _print(report, content, reports)
+
+    def _content(self, report: Report) -> dict[str, Any] | None:
+        """Read every blob."""
+        try:
+            blobs = self.store.blobs(report.session)
+        except SessionNotFound:
+            return None
+        except PerdureError as error:
+            self.code = Exit.DAMAGE
+            output.warning(f"the content of {report.session} cannot be listed: {error}")
+            return None
+        damaged = []
+        for blob in blobs:
+            try:
+                for _ in self.store.open_blob(report.session, blob.digest):
+                    pass
+            except ContentExpired:
+                continue
+            except PerdureError:
+                damaged.append(blob.digest)
+        return {
+            "count": len(blobs),
+            "bytes": sum(blob.size for blob in blobs),
+            "damaged": damaged,
+        }
 
 
 def _verify(store: Store, entry: Entry) -> Report:
@@ -57,17 +171,27 @@ def _verify(store: Store, entry: Entry) -> Report:
         return Report(entry.id, "damaged", 0, None, 0, problems, 0)
 
 
-def _told(report: Report, *, as_json: bool) -> Report:
-    """Print the line of one session as soon as it is known."""
-    if not as_json:
-        text = f"{report.status:<12} {report.session}  {report.events} events"
-        if report.closers:
-            text += f", {report.closers} to be added for what a crash left open"
-        if report.later:
-            text += f", {report.later} intact ones behind the damage"
+def _print(report: Report, content: dict[str, Any] | None, reports: list[Damage]) -> None:
+    text = f"{report.status:<12} {report.session}"
+    if report.status == "missing":
         output.line(text)
-        for problem in report.problems[:_PROBLEMS_SHOWN]:
-            output.line(f"    {output.place(problem._asdict())}: {problem.reason}")
-        if len(report.problems) > _PROBLEMS_SHOWN:
-            output.line(f"    and {len(report.problems) - _PROBLEMS_SHOWN} more")
-    return report
+        output.line(f"    {report.problems[0].reason}")
+        output.line("    bring its folder back, or give up on it with `perdure forget`")
+        return
+    text += f"  {report.events} events"
+    if content is not None and content["count"]:
+        text += f", {output.counted(content['count'], 'blob')}"
+    if report.closers:
+        text += f", {report.closers} to be added for what a crash left open"
+    if report.later:
+        text += f", {report.later} intact ones behind the damage"
+    output.line(text)
+    for problem in report.problems[:_PROBLEMS_SHOWN]:
+        output.line(f"    {output.place(problem._asdict())}: {problem.reason}")
+    if len(report.problems) > _PROBLEMS_SHOWN:
+        output.line(f"    and {len(report.problems) - _PROBLEMS_SHOWN} more")
+    for digest in content["damaged"] if content is not None else ():
+        output.line(f"    content {digest} is damaged")
+    for each in reports:
+        when = output.timestamp(each.reported_at)
+        output.line(f"    a writer was refused at {when} UTC: {each.reason}")

@@ -1,0 +1,69 @@
+"""`perdure rm`: sessions to the trash, each by its exact id."""
+
+from typing import Any
+
+import click
+
+from perdure.cli import completing, output
+from perdure.cli.batch import each
+from perdure.cli.exits import Exit, exit_code
+from perdure.cli.options import json_option, opened
+from perdure.errors import InvalidValue, PerdureError, SessionNotFound
+from perdure.store import Store
+
+__all__ = ["command"]
+
+
+@click.command("rm")
+@click.argument(
+    "sessions", metavar="ID...", nargs=-1, required=True, shell_complete=completing.sessions
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int:
+    """Move sessions to the trash.
+
+    Only exact ids: a pattern or the beginning of an id is not found. If one of them is not found,
+    nothing is deleted. Damaged sessions can be deleted; one that is being written is left alone.
+    `perdure restore ID` brings a session back, `perdure trash --empty` removes it for good.
+
+    JSON: {"deleted": [{id, deleted_at, digest}]}. Exit code 4 if one is being written; the others
+    are deleted all the same.
+    """
+    store = opened(ctx)
+    unknown = _unknown(store, sessions)
+    for error in unknown:
+        output.failure(error, exit_code(error), as_json=as_json)
+    if unknown:
+        return Exit.NOT_FOUND
+
+    def delete(session: str) -> dict[str, Any]:
+        gone = store.delete(session)
+        if not as_json:
+            output.line(f"deleted {session}")
+        return {"id": gone.id, "deleted_at": gone.deleted_at, "digest": gone.digest}
+
+    deleted, code = each(sessions, delete, as_json=as_json)
+    if as_json:
+        output.document({"deleted": deleted})
+    elif deleted:
+        output.line("`perdure restore ID` brings back what is in the trash")
+    return code
+
+
+def _unknown(store: Store, sessions: tuple[str, ...]) -> list[SessionNotFound]:
+    """An error for each id that names no session."""
+    unknown = []
+    for session in dict.fromkeys(sessions):
+        try:
+            store.inspect(session)
+        except SessionNotFound as error:
+            if error.deleted_at is None and set("*?[") & set(session):
+                error.hint = "an id is given in full; patterns are not looked up"
+            unknown.append(error)
+        except InvalidValue:
+            raise
+        except PerdureError:
+            # What cannot be read is there all the same.
+            continue
+    return unknown

@@ -147,11 +147,11 @@ def test_waiting_for_a_lock_to_keep_occupies_no_thread(run: Callable[[Main], Non
     async def main(store: AsyncStore) -> None:
         session = await store.create("s")
         await session.append("x")
-        for wanted in (store.expire, store.compact, store.accept, store.archive):
+        for wanted in (store.expire, store.compact, store.accept):
             with pytest.raises(SessionBusy):
                 await wanted("s", wait=0.01)
         await session.close()
-        for wanted in (store.expire, store.compact, store.accept, store.archive):
+        for wanted in (store.expire, store.compact, store.accept):
             await wanted("s", wait=1)
 
     run(main)

@@ -10,6 +10,7 @@ from perdure.model import Event, Header, Parent, Position, Source
 from perdure.recovery.walk import Problem
 from perdure.store import (
     Compacted,
+    EvidenceState,
     Expiry,
     Inspection,
     Missing,
@@ -34,6 +35,7 @@ __all__ = [
     "Damage",
     "Entry",
     "Event",
+    "EvidenceState",
     "Expiry",
     "Header",
     "Holder",

@@ -26,6 +26,7 @@ __all__ = [
     "StaleWriter",
     "StorageFull",
     "StorageUnavailable",
+    "StoreClosed",
     "UnsafeFile",
 ]
 
@@ -247,6 +248,7 @@ class SessionClosed(PerdureError):
     """The writer was used after it was closed, or in a process that does not own it."""
 
     code = "session-closed"
+    session: str | None
 
     def __init__(self, session: str, reason: str) -> None:
         """Say why this object can no longer write."""
@@ -256,6 +258,18 @@ class SessionClosed(PerdureError):
         )
         self.session = session
         self.reason = reason
+
+
+class StoreClosed(SessionClosed):
+    """The store was used after it was closed."""
+
+    code = "store-closed"
+
+    def __init__(self) -> None:
+        """There is nothing to add."""
+        PerdureError.__init__(self, "the store was closed", hint="open it again: perdure.open(…)")
+        self.session = None
+        self.reason = "the store was closed"
 
 
 class StorageFull(PerdureError):

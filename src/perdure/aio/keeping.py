@@ -2,7 +2,7 @@
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, BinaryIO, ParamSpec, TypeVar
@@ -13,7 +13,7 @@ from perdure.backends.base import Blob, Trashed
 from perdure.evidence import Damage
 from perdure.model.event import Event
 from perdure.model.record import Position
-from perdure.store import Compacted, Expiry, Missing, Session, Store
+from perdure.store import Compacted, EvidenceState, Expiry, Missing, Session, Store
 
 __all__ = ["SessionKeeping", "StoreKeeping"]
 
@@ -30,6 +30,10 @@ class SessionKeeping(ABC):
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
 
     @abstractmethod
+    def append(self, type: str, data: Any = None) -> Awaitable[Event]:  # noqa: A002
+        """Append one event."""
+
+    @abstractmethod
     def _check(self) -> None: ...
 
     async def put_blob(
@@ -37,7 +41,8 @@ class SessionKeeping(ABC):
     ) -> str:
         """Store content beside the log, durably, and return the digest that names it.
 
-        A file or an iterable is read in a worker thread. Cancelled, it is stored all the same.
+        A file or an iterable is read in a worker thread. Whether it was stored when this is
+        cancelled is open; content that no event refers to is collected.
 
         Raises:
             As `Session.put_blob`.
@@ -74,6 +79,14 @@ class SessionKeeping(ABC):
             dry_run=dry_run,
         )
 
+    async def archive(self) -> Event:
+        """Say that the session is done with, as `Session.archive`."""
+        return await self.append("session/archived", {})
+
+    async def unarchive(self) -> Event:
+        """Take `archive` back, as `Session.unarchive`."""
+        return await self.append("session/unarchived", {})
+
     async def compact(self) -> Compacted:
         """Store what was committed in less room, as `Session.compact`."""
         self._check()
@@ -88,6 +101,10 @@ class StoreKeeping(ABC):
 
     @abstractmethod
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
+
+    @abstractmethod
+    def append(self, id: str, events: Iterable[Mapping[str, Any]]) -> Awaitable[list[Event]]:
+        """Append to a session without keeping its writer."""
 
     @abstractmethod
     def _writer_of(self, id: str, wait: float) -> AbstractAsyncContextManager[Any]: ...
@@ -131,9 +148,12 @@ class StoreKeeping(ABC):
         wait: float = 0.0,
     ) -> Expiry:
         """Remove content of a session that satisfies every condition, as `Store.expire`."""
+        if dry_run:
+            dry = partial(self._store.expire, id, older_than=older_than, kinds=kinds)
+            return await self._in_thread(dry, keep_last=keep_last, dry_run=True)
         async with self._writer_of(id, wait) as session:
             found: Expiry = await session.expire(
-                older_than=older_than, kinds=kinds, keep_last=keep_last, dry_run=dry_run
+                older_than=older_than, kinds=kinds, keep_last=keep_last
             )
         return found
 
@@ -145,13 +165,13 @@ class StoreKeeping(ABC):
             done: Compacted = await session.compact()
         return done
 
-    async def archive(self, id: str, *, wait: float = 0.0) -> Event:
+    async def archive(self, id: str) -> Event:
         """Say that a session is done with, as `Store.archive`."""
-        return await self._take(id, wait, partial(self._store.archive, id))
+        return (await self.append(id, [{"type": "session/archived", "data": {}}]))[0]
 
-    async def unarchive(self, id: str, *, wait: float = 0.0) -> Event:
+    async def unarchive(self, id: str) -> Event:
         """Take `archive` back, as `Store.unarchive`."""
-        return await self._take(id, wait, partial(self._store.unarchive, id))
+        return (await self.append(id, [{"type": "session/unarchived", "data": {}}]))[0]
 
     async def delete(self, id: str) -> Trashed:
         """Move a session to the trash, as `Store.delete`."""
@@ -186,6 +206,10 @@ class StoreKeeping(ABC):
     async def reports(self) -> list[Damage]:
         """Damage that refused a writer and was neither mended nor accepted since."""
         return await self._in_thread(self._store.reports)
+
+    async def evidence(self) -> EvidenceState:
+        """Whether what is remembered beside the logs can be read, as `Store.evidence`."""
+        return await self._in_thread(self._store.evidence)
 
     async def namespaces(self) -> list[str]:
         """The namespaces directly below this one in which something was stored, in order."""

@@ -67,7 +67,8 @@ class AsyncSession(SessionKeeping, ProcessBound):
         super().__init__()
 
     def _begin(self) -> None:
-        self._order = threading.Lock()
+        # Reentrant: a signal handler that appends is told by the session that it is busy.
+        self._order = threading.RLock()
         self._behind = 0
 
     def __repr__(self) -> str:

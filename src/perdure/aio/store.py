@@ -16,10 +16,11 @@ from perdure.aio.session import AsyncSession, end_context
 from perdure.aio.threads import Lane, Pool, ProcessBound, make_all
 from perdure.aio.turns import Turns
 from perdure.backends.base import Entry
-from perdure.errors import PerdureError, SessionBusy, SessionClosed
+from perdure.errors import PerdureError, SessionBusy, StoreClosed
 from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id
+from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Report, Session, Store
@@ -70,7 +71,11 @@ class AsyncPrepared:
         self._session = session
         self._taken = False
         self.header = session.header
-        self.position = session.position
+
+    @property
+    def position(self) -> Position:
+        """Where the log stands."""
+        return self._session.position
 
     def session(self) -> AsyncSession:
         """The reserved writer; from now on the caller closes it."""
@@ -139,6 +144,11 @@ class AsyncStore(StoreKeeping, ProcessBound):
         """Make a blocking call in a worker thread: how every plain operation is done."""
         return await made_in_thread(self._others.run, partial(call, *args, **options))
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._closed
+
     def namespace(self, *parts: str) -> "AsyncStore":
         """The store of a namespace, as `Store.namespace`; takes no time, so it is not awaited.
 
@@ -150,7 +160,7 @@ class AsyncStore(StoreKeeping, ProcessBound):
             return self
         store = self._store.namespace(parts[0])
         with self._mutex:
-            if parts[0] not in self._below:
+            if parts[0] not in self._below or self._below[parts[0]].closed:
                 self._below[parts[0]] = AsyncStore(
                     store, runtime=self._runtime, pools=(self._commits, self._others)
                 )
@@ -293,7 +303,7 @@ class AsyncStore(StoreKeeping, ProcessBound):
         """Runs in a worker thread; `again` looks first, which costs less than to try in vain."""
         if self._closed:
             # Already while it closes: what its sessions give back then is not handed on.
-            raise SessionClosed(id, "its store was closed")
+            raise StoreClosed
         if again:
             holder = self._store.inspect(id).holder
             if holder is not None:

@@ -6,7 +6,7 @@ contract suite in `perdure.testing.contract` is its definition; `memory` is its 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from perdure.durable.locks import Holder
@@ -279,8 +279,10 @@ class Backend(ABC):
     # --- the trash -------------------------------------------------------------------------------
 
     @abstractmethod
-    def discard(self, session: str) -> Trashed:
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
         """Move a session with all it has to the trash, in one step, damaged or not.
+
+        `then` is called while nobody can restore or remove it yet.
 
         Raises:
             SessionNotFound: there is none.
@@ -293,18 +295,32 @@ class Backend(ABC):
         """What can be restored, the oldest deletion of each session first."""
 
     @abstractmethod
-    def restore(self, session: str) -> None:
+    def restore(self, session: str, then: Callable[[], None]) -> None:
         """Move the session that was deleted last under this id back, in one step.
+
+        `then` is called while nobody can write or delete it yet.
 
         Raises:
             SessionNotFound: none of that id is in the trash.
             SessionExists: the id is taken by a session that is not deleted.
+            SessionBusy: it is being deleted, restored or removed by somebody else.
 
         """
 
     @abstractmethod
-    def purge(self, trashed: Trashed) -> None:
-        """Remove a deleted session for good; what a crash leaves of it is seen by nobody."""
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
+        """Remove a deleted session for good; False if it is not there any more.
+
+        `first` is called before anything is removed, while nobody can restore it. What a crash
+        leaves of it is seen by nobody, and goes with the next `sweep_trash`.
+
+        Raises:
+            SessionBusy: it is being deleted, restored or removed by somebody else.
+
+        """
+
+    def sweep_trash(self) -> None:  # noqa: B027 - most media have nothing to sweep
+        """Remove what an interrupted `purge` left."""
 
     # --- the medium ------------------------------------------------------------------------------
 

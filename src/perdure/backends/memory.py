@@ -6,7 +6,8 @@ its first `n` records, acknowledges nothing and ends the hold, as a dying proces
 
 import hashlib
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
@@ -88,7 +89,8 @@ class MemoryBackend(Backend):
         self._sessions: dict[str, _Session] = {}
         self._trash: dict[str, list[_Session]] = {}
         self._below: dict[str, Self] = {}
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
+        _in_memory.add(self)
         self._id = self._runtime.token()
         self._keep_at_crash: int | None = None
 
@@ -105,7 +107,12 @@ class MemoryBackend(Backend):
             return self._below[part]
 
     def namespaces(self) -> Iterator[str]:
-        return iter(sorted(name for name, below in self._below.items() if below.used))
+        with self._mutex:
+            return iter(sorted(name for name, below in self._below.items() if below.used))
+
+    def begin_in_child(self) -> None:
+        """A thread of the parent may have held the mutex when it forked."""
+        self._mutex = threading.RLock()
 
     @property
     def used(self) -> bool:
@@ -236,11 +243,17 @@ class MemoryBackend(Backend):
             return Tail(found.acknowledged, settled=False, size=size)
 
     def entries(self) -> Iterator[Entry]:
-        for name in sorted(self._sessions):
-            yield Entry(name, name, self.stored(name).header, None, self.revision(name))
+        with self._mutex:
+            sessions = sorted(self._sessions.items())
+        for name, session in sessions:
+            header = decode_header(encode_header(session.header), name)
+            yield Entry(name, name, header, None, self._revision(session))
+
+    def _revision(self, session: _Session) -> str:
+        return f"memory:{self._id}:{session.header.id}:{session.revision}"
 
     def revision(self, session: str) -> str:
-        return f"memory:{self._id}:{session}:{self._find(session).revision}"
+        return self._revision(self._find(session))
 
     def locate(self, session: str) -> str | None:
         check_id(session)
@@ -272,35 +285,45 @@ class MemoryBackend(Backend):
 
     # --- the trash -------------------------------------------------------------------------------
 
-    def discard(self, session: str) -> Trashed:
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
         hold = self.lock(session)
         with self._mutex:
             found = self._sessions.pop(session)
             found.deleted_at = self._runtime.now_ms()
             self._trash.setdefault(session, []).append(found)
+            then(_trashed(found))
         hold.release()
         return _trashed(found)
 
     def trash(self) -> Iterator[Trashed]:
-        return iter([_trashed(each) for name in sorted(self._trash) for each in self._trash[name]])
+        with self._mutex:
+            return iter(
+                [_trashed(each) for _, kept in sorted(self._trash.items()) for each in kept]
+            )
 
-    def restore(self, session: str) -> None:
+    def restore(self, session: str, then: Callable[[], None]) -> None:
         check_id(session)
         with self._mutex:
-            if session not in self._trash:
-                raise SessionNotFound(session)
             if session in self._sessions:
                 raise SessionExists(session)
+            if session not in self._trash:
+                raise SessionNotFound(session)
             self._sessions[session] = self._trash[session].pop()
             if not self._trash[session]:
                 del self._trash[session]
+            then()
 
-    def purge(self, trashed: Trashed) -> None:
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
         with self._mutex:
-            left = [x for x in self._trash.get(trashed.id, ()) if _trashed(x) != trashed]
-            self._trash.pop(trashed.id, None)
+            kept = self._trash.get(trashed.id, [])
+            left = [each for each in kept if _trashed(each) != trashed]
+            if len(left) == len(kept):
+                return False
+            first(trashed)
+            self._trash.pop(trashed.id)
             if left:
                 self._trash[trashed.id] = left
+            return True
 
     def close(self) -> None:
         """Nothing is open."""
@@ -316,3 +339,14 @@ def _own(hold: Hold) -> _MemoryHold:
     if not isinstance(hold, _MemoryHold):
         raise TypeError("this hold was given by another backend")
     return hold
+
+
+_in_memory: "weakref.WeakSet[MemoryBackend]" = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for backend in list(_in_memory):
+        backend.begin_in_child()
+
+
+SYSTEM.at_fork(_begin_in_child)

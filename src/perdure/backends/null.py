@@ -1,7 +1,7 @@
 """Persistence switched off: everything is accepted and dropped, and nothing can be resumed."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
 from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
@@ -131,19 +131,19 @@ class NullBackend(Backend):
     def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
         """Nothing was kept."""
 
-    def discard(self, session: str) -> NoReturn:
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> NoReturn:  # noqa: ARG002
         check_id(session)
         raise PersistenceDisabled("deleting a session")
 
     def trash(self) -> Iterator[Trashed]:
         return iter(())
 
-    def restore(self, session: str) -> NoReturn:
+    def restore(self, session: str, then: Callable[[], None]) -> NoReturn:  # noqa: ARG002
         check_id(session)
         raise PersistenceDisabled("restoring a session")
 
-    def purge(self, trashed: Trashed) -> None:
-        """Nothing was kept."""
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:  # noqa: ARG002
+        return False
 
     def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
         del hold, only_if_worth

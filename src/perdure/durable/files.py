@@ -7,15 +7,17 @@ cannot lead elsewhere. Errors of the system become errors of the tree here.
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Self
+from typing import ParamSpec, Self
 
 from perdure.durable import crash
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.runtime import SYSTEM
 
 __all__ = ["Folder", "Opened", "read_at", "status_of", "sync_file", "translated", "write_at"]
+
+P = ParamSpec("P")
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -251,15 +253,17 @@ class Folder(Opened):
         """
         descriptor = self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         path = os.path.join(self.path, name)
+        parts = iter((data,) if isinstance(data, bytes) else data)
         try:
             offset = 0
-            for part in (data,) if isinstance(data, bytes) else data:
-                write_at(descriptor, part, offset)
+            # What the source of the parts raises is not the file system's.
+            for part in parts:
+                _translating(path, write_at, descriptor, part, offset)
                 offset += len(part)
-            sync_file(descriptor, data_only=False)
-        except OSError as error:
+            _translating(path, sync_file, descriptor, data_only=False)
+        except BaseException:
             self.remove(name)
-            raise translated(error, path) from error
+            raise
         finally:
             os.close(descriptor)
 
@@ -317,10 +321,19 @@ class Folder(Opened):
         """
         status = self.stat(name)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            with self.child(name) as folder:
+            # What is removed need not be private, only no link.
+            with self._any_child(name) as folder:
                 for entry in folder.names():
                     folder.remove_tree(entry)
         self.remove(name)
+
+    def _any_child(self, name: str) -> "Folder":
+        path = os.path.join(self.path, name)
+        flags = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
+        try:
+            return Folder(path, os.open(name, flags, dir_fd=self.fd))
+        except OSError as error:
+            raise translated(error, path) from error
 
     def remove_if_empty(self, name: str) -> None:
         """Remove an empty folder; one that holds something stays."""
@@ -349,6 +362,13 @@ class Folder(Opened):
     def __exit__(self, *exc: object) -> None:
         """Close it."""
         self.close()
+
+
+def _translating(path: str, call: Callable[P, None], *args: P.args, **options: P.kwargs) -> None:
+    try:
+        call(*args, **options)
+    except OSError as error:
+        raise translated(error, path) from error
 
 
 def _make_parents(path: str) -> None:

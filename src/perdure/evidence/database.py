@@ -39,7 +39,7 @@ FORMAT = 1
 
 _PAGE_BYTES = 1024
 _WRITER_WAIT_MS = 5000
-_READER_WAIT_MS = 2000
+_READER_WAIT_MS = 100
 _TRIES = 4
 _PATH_BYTES_MAX = 503
 """512 less what SQLite appends for the journal (`MAX_PATHNAME` in its file layer)."""
@@ -191,6 +191,28 @@ class Database:
         """
         self.unreadable, answer = self._read(question)
         return question(MemoryRows()) if answer is None else answer[0]
+
+    def read_to_write(self, question: Callable[[Rows], T]) -> T:
+        """As `read`, for somebody who will act on the answer: it is made readable first.
+
+        A commit that a dead writer left is rolled back, a damaged file is set aside.
+
+        Raises:
+            As `read`; StorageUnavailable also if the file stays busy, which is retryable.
+            StorageFull: it cannot be made readable.
+
+        """
+        self.unreadable, answer = self._read(question)
+        if self.unreadable is None:
+            return question(MemoryRows()) if answer is None else answer[0]
+        found: list[T] = []
+
+        def ask(stored: Rows) -> None:
+            found[:] = [question(stored)]
+
+        self.write(ask, make=False)
+        self.unreadable = None
+        return found[0] if found else question(MemoryRows())
 
     def _read(self, question: Callable[[Rows], T]) -> tuple[str | None, tuple[T] | None]:
         """Why nothing can be read, or the answer; neither if there is nothing."""

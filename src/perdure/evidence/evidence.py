@@ -10,6 +10,7 @@ from perdure.evidence.facts import (
     DAMAGE,
     DELETION,
     POSITION,
+    About,
     Acceptance,
     Damage,
     Deleted,
@@ -43,6 +44,9 @@ class _Form(Protocol):
     def read(self, question: Callable[[Rows], T]) -> T:
         """The answer to a question."""
 
+    def read_to_write(self, question: Callable[[Rows], T]) -> T:
+        """The answer to a question, never from nothing because it cannot be read just now."""
+
     def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
         """Make a change, whole or not at all."""
 
@@ -56,12 +60,15 @@ class _Memory:
     def __init__(self) -> None:
         self.unreadable: str | None = None
         self._rows = MemoryRows()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def read(self, question: Callable[[Rows], T]) -> T:
         # A fork within it would leave the mutex locked in the child.
         with undivided(), self._mutex:
             return question(self._rows)
+
+    def read_to_write(self, question: Callable[[Rows], T]) -> T:
+        return self.read(question)
 
     def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
         del make
@@ -93,8 +100,10 @@ class Evidence:
     def _form(self) -> _Form:
         if self._folder_path is None:
             return _Memory()
-        # Only now: listing and creating need no SQLite, and should start without it.
-        from perdure.evidence.database import Database  # noqa: PLC0415
+        # Only now: who needs no evidence should start without SQLite. A child that was forked in
+        # the middle of an import would wait for it for ever.
+        with undivided():
+            from perdure.evidence.database import Database  # noqa: PLC0415
 
         return Database(self._folder_path, self._runtime)
 
@@ -114,6 +123,30 @@ class Evidence:
     def close(self) -> None:
         """Nothing stays open between calls; for owners who close what they open."""
 
+    # --- all of one session ----------------------------------------------------------------------
+
+    def about(self, namespace: str, session: str, *, to_write: bool = False) -> About:
+        """All that is known of one id.
+
+        With `to_write` the answer never comes from nothing because the file cannot be read just
+        now: a commit that a dead writer left is rolled back, a damaged file is set aside.
+
+        Raises:
+            As for readers; with `to_write` as for writers.
+
+        """
+
+        def question(stored: Rows) -> About:
+            key = (text_cell(namespace), text_cell(session))
+            tombstones = stored.scan(DELETION, *key)
+            return About(
+                tuple(known_of(row) for row in stored.scan(POSITION, *key)),
+                deleted_of(tombstones[0]) if tombstones else None,
+                tuple(damage_of(row) for row in stored.scan(DAMAGE, *key)),
+            )
+
+        return self._form.read_to_write(question) if to_write else self._form.read(question)
+
     # --- positions ------------------------------------------------------------------------------
 
     def known(self, namespace: str, session: str) -> list[Seen]:
@@ -128,7 +161,8 @@ class Evidence:
         """Note (namespace, position) of many sessions at once.
 
         A position never moves back: one that is not further than what is known of the same header
-        changes nothing, whatever its hash says. Noting the same again writes nothing.
+        changes nothing, whatever its hash says. Noting the same again writes nothing. What was
+        seen before somebody accepted another log as the truth is not noted any more.
         """
         rows = [known_row(namespace, known) for namespace, known in entries]
 
@@ -136,6 +170,9 @@ class Evidence:
             newest: dict[Row, Row] = {}
             for row in rows:
                 key = row[: POSITION.key]
+                accepted = stored.scan(ACCEPTANCE, *row[:2])
+                if accepted and acceptance_of(accepted[-1]).accepted_at >= known_of(row).seen_at:
+                    continue
                 before = [newest[key]] if key in newest else stored.scan(POSITION, *key)
                 if not before or seq_of(before[0]) < seq_of(row):
                     newest[key] = row

@@ -18,6 +18,7 @@ __all__ = [
     "DELETION",
     "POSITION",
     "TABLES",
+    "About",
     "Acceptance",
     "Damage",
     "Deleted",
@@ -155,6 +156,21 @@ class Acceptance(NamedTuple):
     position: Position
     known: Position | None
     accepted_at: int
+
+
+class About(NamedTuple):
+    """All that is known of one id, but for what was accepted.
+
+    Attributes:
+        seen: the last position of each log that had it.
+        deleted: its tombstone, or None.
+        damage: its damage reports.
+
+    """
+
+    seen: tuple[Seen, ...] = ()
+    deleted: Deleted | None = None
+    damage: tuple[Damage, ...] = ()
 
 
 # --- cells --------------------------------------------------------------------------------------

@@ -26,19 +26,21 @@ class _Gate:
         self.reset()
 
     def reset(self) -> None:
-        # Reentrant: a signal handler that forks may interrupt the thread that holds it.
-        self._changed = threading.Condition(threading.RLock())
+        # Reentrant: a signal handler that forks may interrupt the thread that holds it. Entered by
+        # itself: a condition is entered in Python code, in which an interrupt can leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside: Counter[int] = Counter()
         self._forks = 0
 
     def enter(self, thread: int) -> None:
-        with self._changed:
+        with self._lock:
             while self._forks and thread not in self._inside:
                 self._changed.wait()
             self._inside[thread] += 1
 
     def leave(self, thread: int) -> None:
-        with self._changed:
+        with self._lock:
             self._inside[thread] -= 1
             if self._inside[thread] <= 0:
                 del self._inside[thread]
@@ -46,7 +48,7 @@ class _Gate:
 
     def before_fork(self) -> None:
         # Held until after the fork. Who forks within its own operation cannot wait for it.
-        self._changed.acquire()
+        self._lock.acquire()
         self._forks += 1
         deadline = SYSTEM.monotonic() + _SECONDS_MAX
         try:
@@ -58,7 +60,7 @@ class _Gate:
 
     def after_fork(self) -> None:
         self._changed.notify_all()
-        self._changed.release()
+        self._lock.release()
 
 
 _gate = _Gate()

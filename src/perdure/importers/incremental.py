@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any, Self
 
 from perdure.errors import (
@@ -184,8 +183,11 @@ def _find_session(store: Store, kind: LineFormat, path: str, opening: Opening) -
             and (entry.header.source.format, entry.header.source.path) == (kind.name, path)
         ]
     for name in names:
-        with suppress(SessionNotFound):
+        try:
             return _Kept(name, store.read_from(name))
+        except SessionNotFound as missing:
+            if missing.deleted_at is not None:
+                raise SessionExists(name, deleted_at=missing.deleted_at) from None
     return _Kept(wanted, None)
 
 

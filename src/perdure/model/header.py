@@ -190,7 +190,9 @@ def check_id(id: object) -> None:
     """
     if not isinstance(id, str) or not 1 <= len(id) <= limits.ID_CHARS_MAX:
         raise InvalidValue(
-            "id", f"{values.shown(id)} is not a string of 1 to {limits.ID_CHARS_MAX} characters"
+            "id",
+            f"{values.shown(id)} is not a string of 1 to {limits.ID_CHARS_MAX} characters",
+            hint='any text of that length, as in "run-7"',
         )
     values.check_text("id", id)
 

@@ -18,11 +18,14 @@ __all__ = [
     "TOOL_OUTCOME_UNKNOWN",
     "AssistantDelta",
     "AssistantMessage",
+    "ContentPinned",
+    "ContentRemoved",
     "Error",
     "JobEnd",
     "JobStart",
     "JobUpdate",
     "RequestHeader",
+    "SessionArchived",
     "SessionEnded",
     "SessionForked",
     "SessionRun",
@@ -196,7 +199,7 @@ class ContentPinned(_Payload, frozen=True):
     blobs: list[str]
 
 
-class ContentExpired(_Payload, frozen=True):
+class ContentRemoved(_Payload, frozen=True):
     """`content/expired`: `blobs` (digests) were removed by `rule`; what refers to them stays."""
 
     blobs: list[str]
@@ -226,7 +229,7 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "session/unarchived": SessionArchived,
     "content/pinned": ContentPinned,
     "content/unpinned": ContentPinned,
-    "content/expired": ContentExpired,
+    "content/expired": ContentRemoved,
 }
 """Payload of each type that this version fixes."""
 

@@ -7,9 +7,11 @@ from perdure.store.retention import Missing
 from perdure.store.session import Compacted, Session
 from perdure.store.store import Store, open_store
 from perdure.store.verification import Report
+from perdure.store.witness import EvidenceState
 
 __all__ = [
     "Compacted",
+    "EvidenceState",
     "Expiry",
     "Inspection",
     "Missing",

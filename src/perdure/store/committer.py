@@ -113,14 +113,21 @@ class Committer:
 
     def _flush_due(self) -> None:
         """Commit what the background thread finds due; a failure is kept for the next caller."""
-        waiting = self._due_now()
+        with self._mutex:
+            if self.closed or self._pid != self._runtime.pid():
+                return
+            self._due = False
+            waiting = self._queue.waiting()
         with self._committing:
-            try:
-                self._commit_for(waiting)
-            except PerdureError as error:
-                # What is still held fails again by itself; a dead writer would fall silent.
-                if self._closed is not None:
-                    self._untold = error
+            self._commit_unasked(waiting)
+
+    def _commit_unasked(self, waiting: Sequence[Accepted]) -> None:
+        try:
+            self._commit_for(waiting)
+        except PerdureError as error:
+            # What is still held fails again by itself; a dead writer would fall silent.
+            if self.closed:
+                self._untold = error
 
     def _due_now(self) -> list[Accepted]:
         self._refuse_reentry()
@@ -259,7 +266,9 @@ class Committer:
                 for record in records:
                     self._work.record(record)
         except SessionExists:
-            self._staged = None
+            if self._staged is not None:
+                self._staged.release()
+                self._staged = None
             raise
         except StaleWriter as error:
             raise self._die(StaleWriter(self.id, error.reason)) from error
@@ -313,15 +322,15 @@ class Committer:
 
     # --- ending ----------------------------------------------------------------------------------
 
-    def _refuse_reentry(self) -> None:
+    def _refuse_reentry(self, *, content: bool = False) -> None:
         """A signal handler runs in between any two steps of what its thread is doing.
 
         Raises:
-            SessionBusy: this thread is in the middle of a commit.
+            SessionBusy: this thread is in the middle of a commit, or of what is done to `content`.
 
         """
-        for lock in (self._committing, self._mutex):
-            if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        for lock in (self._committing, self._mutex, *((self._content,) if content else ())):
+            if lock._is_owned():  # noqa: SLF001
                 raise SessionBusy(self.id, reentered=True)
 
     def _check(self) -> None:
@@ -351,7 +360,7 @@ class Committer:
             if not self._released:
                 self._release()
             return
-        self._refuse_reentry()
+        self._refuse_reentry(content=True)
         if self._released:
             with self._committing:
                 self._tell()

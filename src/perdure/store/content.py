@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from perdure.backends.base import Backend, Blob
 from perdure.errors import ContentDamaged, ContentExpired, InvalidValue
 from perdure.model import values
-from perdure.model.record import decode_line
+from perdure.model.record import BadRecordError, Record, decode_line
 
 __all__ = [
     "DIGESTS_MAX",
@@ -22,6 +22,7 @@ __all__ = [
     "References",
     "Rule",
     "check_digest",
+    "check_digests",
     "content_of",
     "parts_of",
     "rule_of",
@@ -31,7 +32,8 @@ DIGESTS_MAX = 10_000
 """Blobs that one `content/expired` event names at most."""
 
 _CHUNK = 1024 * 1024
-_DIGEST = re.compile(rb"(?=([0-9a-f]{64}))")
+_DIGEST_CHARS = 64
+_DIGITS = re.compile(rb"[0-9a-f]{64,}")
 _EXPIRED, _PINNED, _UNPINNED = "content/expired", "content/pinned", "content/unpinned"
 _BOOKKEEPING = frozenset({_EXPIRED, _PINNED, _UNPINNED})
 
@@ -50,6 +52,18 @@ def check_digest(digest: object) -> str:
         f"{values.shown(digest)} names no content",
         hint="the 64 hex digits that put_blob returned",
     )
+
+
+def check_digests(digests: Sequence[object]) -> list[str]:
+    """Refuse what names no content, and nothing at all.
+
+    Raises:
+        InvalidValue: there is none, or one is not 64 hex digits.
+
+    """
+    if not digests:
+        raise InvalidValue("digests", "there is none", hint="the digests that put_blob returned")
+    return [check_digest(each) for each in digests]
 
 
 def parts_of(value: Any) -> Iterable[bytes]:
@@ -154,8 +168,13 @@ def rule_of(
         if not 0 <= seconds < float("inf"):
             raise InvalidValue("older_than", f"{values.shown(given)} is no age", hint="seconds")
         age = int(seconds * 1000)
-    if isinstance(kinds, str):
-        raise InvalidValue("kinds", "is one string", hint="a list or a set of event types")
+    strings = kinds is None or (
+        isinstance(kinds, Collection) and all(isinstance(each, str) for each in kinds)
+    )
+    if isinstance(kinds, str) or not strings:
+        raise InvalidValue(
+            "kinds", f"{values.shown(kinds)} are no event types", hint="a list or a set of them"
+        )
     if keep_last is not None and (keep_last.__class__ is not int or keep_last < 0):
         raise InvalidValue("keep_last", f"{values.shown(keep_last)} is not a count")
     return Rule(age, None if kinds is None else frozenset(kinds), keep_last)
@@ -192,24 +211,31 @@ class _Reference:
 class References:
     """Which content the events of one log refer to, pin, and had expired."""
 
-    def __init__(self, backend: Backend, session: str, stored: Sequence[Blob]) -> None:
+    def __init__(self, backend: Backend, session: str) -> None:
         """Read the log; only records that name stored content are decoded."""
-        self._names = {blob.digest.encode(): blob.digest for blob in stored}
+        self._session = session
+        self._stored = list(backend.blobs(session))
+        self._names = {blob.digest.encode(): blob.digest for blob in self._stored}
         self._found: dict[str, _Reference] = {}
         self.pinned: set[str] = set()
-        self.expired: set[str] = set()
+        self.expired: dict[str, int] = {}
         if self._names:
             for piece in backend.scan(session, backend.stored(session).begin):
                 for line in piece.lines:
                     self._read(line)
 
     def _read(self, line: bytes) -> None:
-        named = {self._names[x] for x in _DIGEST.findall(line) if x in self._names}
+        named = set(self._named(line))
         if not named:
             return
-        record = decode_line(line if line.endswith(b"\n") else line + b"\n")
+        try:
+            record = decode_line(line if line.endswith(b"\n") else line + b"\n")
+        except BadRecordError:
+            # Noise, or a damaged record: what it names is kept rather than lost.
+            self.pinned |= named
+            return
         if record.type in _BOOKKEEPING:
-            self._keep_books(record.type, named)
+            self._keep_books(record, named)
             return
         for digest in named:
             reference = self._found.setdefault(digest, _Reference())
@@ -217,35 +243,48 @@ class References:
             reference.time = max(event.time for event in record.events())
             reference.kinds.add(record.type)
             # Referred to again, so it was put again.
-            self.expired.discard(digest)
+            self.expired.pop(digest, None)
 
-    def _keep_books(self, kind: str, named: set[str]) -> None:
-        if kind == _PINNED:
+    def _named(self, line: bytes) -> Iterator[str]:
+        for run in _DIGITS.finditer(line):
+            for at in range(run.start(), run.end() - _DIGEST_CHARS + 1):
+                digest = self._names.get(line[at : at + _DIGEST_CHARS])
+                if digest is not None:
+                    yield digest
+
+    def _keep_books(self, record: Record, named: set[str]) -> None:
+        if record.type == _PINNED:
             self.pinned |= named
-        elif kind == _UNPINNED:
+            for digest in named:
+                self.expired.pop(digest, None)
+        elif record.type == _UNPINNED:
             self.pinned -= named
         else:
-            self.expired |= named
+            time = max(event.time for event in record.events())
+            self.expired.update(dict.fromkeys(named, time))
 
-    def select(
-        self, stored: Sequence[Blob], rule: Rule, now: int, fresh: Collection[str]
-    ) -> tuple[list[Blob], list[Blob]]:
-        """What expires by the rule, and what nobody refers to."""
-        kept_last = sorted(self._found, key=lambda digest: -self._found[digest].seq)
-        latest = set(kept_last[: rule.keep_last or 0])
+    def expiry(self, rule: Rule, now: int, fresh: Collection[str] = ()) -> Expiry:
+        """What expires by the rule at `now`, and what nobody refers to; nothing that is `fresh`."""
+        by_age = sorted(self._found, key=lambda digest: -self._found[digest].seq)
+        latest = set(by_age[: rule.keep_last or 0])
         expired, unreferenced = [], []
-        for blob in stored:
-            if blob.digest in self.pinned:
+        for blob in self._stored:
+            digest = blob.digest
+            if digest in self.pinned or digest in fresh:
                 continue
-            reference = self._found.get(blob.digest)
+            reference = self._found.get(digest)
             if reference is None:
-                if blob.digest not in fresh:
-                    unreferenced.append(blob)
-            elif blob.digest in self.expired or (
-                blob.digest not in latest and _falls_under(reference, rule, now)
+                unreferenced.append(blob)
+            elif self._is_left(blob) or (
+                digest not in latest and _falls_under(reference, rule, now)
             ):
                 expired.append(blob)
-        return expired, unreferenced
+        kept = len(self._stored) - len(expired) - len(unreferenced)
+        return Expiry(self._session, tuple(expired), tuple(unreferenced), kept)
+
+    def _is_left(self, blob: Blob) -> bool:
+        """Whether it was to be removed and is still there: a crash came in between."""
+        return blob.stored_at <= self.expired.get(blob.digest, -1)
 
 
 def _falls_under(reference: _Reference, rule: Rule, now: int) -> bool:

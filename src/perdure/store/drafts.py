@@ -7,9 +7,20 @@ from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import Draft, draft
 
-__all__ = ["draft_of", "drafts_of"]
+__all__ = ["check_iterable", "draft_of", "drafts_of"]
 
 _MEMBERS = frozenset({"type", "data", "agent", "turn", "key", "time", "ignorable"})
+
+
+def check_iterable(name: str, value: object) -> None:
+    """Refuse what cannot be iterated.
+
+    Raises:
+        InvalidValue: it cannot.
+
+    """
+    if not isinstance(value, Iterable):
+        raise InvalidValue(name, f"{values.shown(value)} is no list of events", hint="[{…}, …]")
 
 
 def drafts_of(events: Iterable[Mapping[str, Any]], now: int) -> list[Draft]:
@@ -19,6 +30,7 @@ def drafts_of(events: Iterable[Mapping[str, Any]], now: int) -> list[Draft]:
         InvalidValue: with the path to the offender, as in `events[3].data.score`.
 
     """
+    check_iterable("events", events)
     return [draft_of(event, now, number) for number, event in enumerate(events)]
 
 

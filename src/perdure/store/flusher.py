@@ -28,7 +28,10 @@ class Flusher:
 
     def _reset(self) -> None:
         self._pid = self._runtime.pid()
-        self._wake = threading.Condition()
+        # Entered by itself: a condition is entered in Python code, in which an interrupt can leave
+        # it locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._due: dict[Callable[[], None], float] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -41,7 +44,7 @@ class Flusher:
         if self._pid != self._runtime.pid():
             # A forked child has neither the thread nor a usable lock.
             self._reset()
-        with self._wake:
+        with self._lock:
             if self._stopped:
                 return False
             if self._thread is None:
@@ -67,7 +70,7 @@ class Flusher:
 
     def _next_due(self) -> Callable[[], None] | None:
         """Wait for the next flush that is due; None ends the thread."""
-        with self._wake:
+        with self._lock:
             while not self._stopped:
                 if not self._due:
                     if not self._wake.wait(_IDLE_SECONDS) and not self._due:
@@ -87,7 +90,7 @@ class Flusher:
         """End the thread after the flush that it may be in."""
         if self._pid != self._runtime.pid():
             return
-        with self._wake:
+        with self._lock:
             self._stopped = True
             thread = self._thread
             self._wake.notify()

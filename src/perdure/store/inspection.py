@@ -46,9 +46,9 @@ class Inspection:
         return f"<Inspection of {self.id!r}>"
 
     @cached_property
-    def _seen(self) -> list[Seen]:
+    def _seen(self) -> tuple[Seen, ...]:
         """What evidence remembers; asked once, since it only ever follows the log."""
-        return self._witness.seen(self.id)
+        return self._witness.about(self.id).seen
 
     def _known(self, header: Header) -> Known:
         return known_of(header, self._backend.tail(self.id), self._seen)

@@ -2,7 +2,8 @@
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from perdure.backends.base import Backend, Blob, Trashed
 from perdure.errors import InvalidValue
@@ -12,10 +13,10 @@ from perdure.model.event import Event
 from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.runtime import Runtime
-from perdure.store.content import Expiry, content_of, rule_of
+from perdure.store.content import Expiry, References, content_of, rule_of
 from perdure.store.retention import Missing, Retention
 from perdure.store.session import Compacted, Session
-from perdure.store.witness import Witness
+from perdure.store.witness import EvidenceState, Witness
 
 __all__ = ["Keeping", "check_wait"]
 
@@ -33,7 +34,11 @@ class Keeping(ABC):
         """The exclusive writer of an existing session."""
 
     @abstractmethod
-    def _check_open(self, id: str) -> None: ...
+    def append(self, id: str, events: Iterable[Mapping[str, Any]]) -> list[Event]:
+        """Append to a session without keeping its writer."""
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
 
     # --- content ---------------------------------------------------------------------------------
 
@@ -47,7 +52,8 @@ class Keeping(ABC):
             InvalidValue: `digest` is not 64 hex digits.
 
         """
-        return b"".join(content_of(self._backend, id, digest))
+        with self._retention.telling(id):
+            return b"".join(content_of(self._backend, id, digest))
 
     def open_blob(self, id: str, digest: str) -> Iterator[bytes]:
         """As `blob`, in parts of a MiB; the last one comes only if the hash is right.
@@ -56,7 +62,8 @@ class Keeping(ABC):
             As `blob`; ContentDamaged is raised by the iteration, before the last part.
 
         """
-        return content_of(self._backend, id, digest)
+        with self._retention.telling(id):
+            return content_of(self._backend, id, digest)
 
     def blobs(self, id: str) -> list[Blob]:
         """What content of a session is stored, in order of the digests.
@@ -65,7 +72,8 @@ class Keeping(ABC):
             SessionNotFound: there is no such session.
 
         """
-        return [*self._backend.blobs(id)]
+        with self._retention.telling(id):
+            return [*self._backend.blobs(id)]
 
     def expire(
         self,
@@ -82,17 +90,20 @@ class Keeping(ABC):
         `older_than` (seconds) counts from the last event that refers to it; `kinds` are event
         types, and all that refer to it must be of them; `keep_last` spares so many that were
         referred to last. What expires is written into the log first (`content/expired`). Content
-        that no event refers to is removed as well; without a condition, only that.
+        that no event refers to is removed as well; without a condition, only that. With `dry_run`
+        nothing is changed and nobody is waited for.
 
         Raises:
             InvalidValue: a condition is out of its range.
             As `writer`.
 
         """
+        if dry_run:
+            rule = rule_of(older_than, kinds, keep_last)
+            with self._retention.telling(id):
+                return References(self._backend, id).expiry(rule, self._runtime.now_ms())
         with self.writer(id, wait=wait) as session:
-            return session.expire(
-                older_than=older_than, kinds=kinds, keep_last=keep_last, dry_run=dry_run
-            )
+            return session.expire(older_than=older_than, kinds=kinds, keep_last=keep_last)
 
     # --- whole sessions --------------------------------------------------------------------------
 
@@ -107,25 +118,23 @@ class Keeping(ABC):
         with self.writer(id, wait=wait) as session:
             return session.compact()
 
-    def archive(self, id: str, *, wait: float = 0.0) -> Event:
+    def archive(self, id: str) -> Event:
         """Say that a session is done with: an event, which `unarchive` takes back.
 
         Raises:
-            As `writer` and `Session.append`.
+            As `append`.
 
         """
-        with self.writer(id, wait=wait) as session:
-            return session.append("session/archived", {})
+        return self.append(id, [{"type": "session/archived", "data": {}}])[0]
 
-    def unarchive(self, id: str, *, wait: float = 0.0) -> Event:
+    def unarchive(self, id: str) -> Event:
         """Take `archive` back.
 
         Raises:
-            As `archive`.
+            As `append`.
 
         """
-        with self.writer(id, wait=wait) as session:
-            return session.append("session/unarchived", {})
+        return self.append(id, [{"type": "session/unarchived", "data": {}}])[0]
 
     def delete(self, id: str) -> Trashed:
         """Move a session, damaged or not, to the trash; only this exact id. Its id stays taken.
@@ -136,8 +145,9 @@ class Keeping(ABC):
 
         """
         check_id(id)
-        self._check_open(id)
-        return self._retention.delete(id)
+        self._check_open()
+        with self._retention.telling(id):
+            return self._retention.delete(id)
 
     def trash(self) -> list[Trashed]:
         """The deleted sessions that can be restored."""
@@ -152,7 +162,7 @@ class Keeping(ABC):
 
         """
         check_id(id)
-        self._check_open(id)
+        self._check_open()
         self._retention.restore(id)
 
     def empty_trash(
@@ -166,7 +176,9 @@ class Keeping(ABC):
             InvalidValue: `older_than` is no age.
 
         """
-        self._check_open(id or "")
+        self._check_open()
+        if id is not None:
+            check_id(id)
         age = rule_of(older_than, None, None).older_than_ms
         before = None if age is None else self._runtime.now_ms() - age
         return self._retention.empty_trash(before, id)
@@ -182,22 +194,28 @@ class Keeping(ABC):
 
         """
         check_wait(wait)
-        self._check_open(id)
-        return self._retention.accept(id, wait)
+        self._check_open()
+        with self._retention.telling(id):
+            return self._retention.accept(id, wait)
 
     def forget(self, id: str) -> None:
         """Drop all that is remembered of a session that is not stored; its id is free again.
 
         Raises:
             InvalidValue: it is stored, or in the trash.
+            SessionNotFound: nothing is remembered of it.
 
         """
-        self._check_open(id)
+        self._check_open()
         self._retention.forget(id)
 
     def missing(self) -> list[Missing]:
         """Sessions that were stored here and are gone, though nobody deleted them."""
         return self._retention.missing()
+
+    def evidence(self) -> EvidenceState:
+        """Whether what is remembered beside the logs can be read; the same in all namespaces."""
+        return self._witness.state()
 
     def reports(self) -> list[Damage]:
         """Damage that refused a writer and was neither mended nor accepted since."""

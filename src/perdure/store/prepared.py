@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from perdure.model.record import Position
 from perdure.store.session import Session
 
 __all__ = ["Prepared"]
@@ -18,7 +19,11 @@ class Prepared:
         self._session = session
         self._taken = False
         self.header = session.header
-        self.position = session.position
+
+    @property
+    def position(self) -> Position:
+        """Where the log stands."""
+        return self._session.position
 
     def session(self) -> Session:
         """The reserved writer; from now on the caller closes it."""

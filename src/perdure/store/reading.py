@@ -12,7 +12,7 @@ from perdure.model.record import BadRecordError, decode_line
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Piece, Problem, Walk
 from perdure.store.inspection import damage
-from perdure.store.witness import Witness
+from perdure.store.witness import Witness, known_of
 
 __all__ = ["Pages"]
 
@@ -41,7 +41,8 @@ class Pages:
     def _events(
         self, id: str, header: Header, stored: Stored, seq: int, types: Collection[str] | None
     ) -> Iterator[Event]:
-        known = self._witness.known(id, header, self._backend.tail(id))
+        tail = self._backend.tail(id)
+        known = known_of(header, tail, self._witness.about(id).seen)
         problem: Problem | None = None
         for walk in self._walks(id, header, stored.begin, known, seq):
             with walk:

@@ -5,19 +5,20 @@ nothing brings a deleted session back unasked. Each order of steps is such that 
 leaves the session deleted or not, and never half of either.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Trashed
 from perdure.errors import InvalidValue, PerdureError, SessionExists, SessionNotFound
-from perdure.evidence import Acceptance, Deleted
+from perdure.evidence import About, Acceptance, Deleted, Seen
 from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.recovery.walk import Known
 from perdure.runtime import Runtime
 from perdure.store.inspection import damage
 from perdure.store.survey import Survey
-from perdure.store.witness import Witness
+from perdure.store.witness import Witness, known_of
 
 __all__ = ["Missing", "Retention"]
 
@@ -51,11 +52,6 @@ class Retention:
         self._survey = survey
         self._runtime = runtime
 
-    def deleted_at(self, session: str) -> int | None:
-        """When a session was deleted (Unix ms) whose id is not given to another one."""
-        found = self._evidence.deleted(self._namespace, session)
-        return found.deleted_at if found is not None else None
-
     def refuse_if_deleted(self, session: str) -> None:
         """Keep a deleted session's id from a new one.
 
@@ -63,46 +59,61 @@ class Retention:
             SessionExists: with `deleted_at`.
 
         """
-        if self._backend.persistent:
-            deleted_at = self.deleted_at(session)
-            if deleted_at is not None:
-                raise SessionExists(session, deleted_at=deleted_at)
+        deleted = self._witness.about_to_write(session).deleted
+        if deleted is not None:
+            raise SessionExists(session, deleted_at=deleted.deleted_at)
+
+    @contextmanager
+    def telling(self, session: str) -> Iterator[None]:
+        """Let a session that is not found say that it was deleted, the trash emptied or not."""
+        try:
+            yield
+        except SessionNotFound as error:
+            deleted = self._witness.about(session).deleted
+            if error.deleted_at is not None or error.session != session or deleted is None:
+                raise
+            raise SessionNotFound(session, deleted_at=deleted.deleted_at) from None
 
     def delete(self, session: str) -> Trashed:
         """See `Store.delete`."""
         with suppress(PerdureError):
             # So that a restored session is held against all that was acknowledged.
             self._witness.push()
-        trashed = self._backend.discard(session)
-        self._bury(session, trashed)
+        trashed = self._backend.discard(session, self._bury)
+        self._witness.drop(session)
         return trashed
 
-    def _bury(self, session: str, trashed: Trashed) -> None:
-        self._evidence.bury(self._namespace, Deleted(session, trashed.digest, trashed.deleted_at))
+    def _bury(self, trashed: Trashed) -> None:
+        # The trash keeps the id until it is emptied, which buries it for certain.
+        with suppress(PerdureError):
+            self._bury_for_certain(trashed)
+
+    def _bury_for_certain(self, trashed: Trashed) -> None:
+        tombstone = Deleted(trashed.id, trashed.digest, trashed.deleted_at)
+        self._evidence.bury(self._namespace, tombstone)
 
     def restore(self, session: str) -> None:
         """See `Store.restore`."""
-        try:
-            self._backend.stored(session)
-        except SessionNotFound as missing:
-            if missing.deleted_at is None:
-                raise SessionNotFound(session, deleted_at=self.deleted_at(session)) from None
-        else:
-            raise SessionExists(session)
-        # While it is in the trash, that alone keeps its id.
-        self._evidence.unbury(self._namespace, session)
-        self._backend.restore(session)
+        with self.telling(session):
+            self._backend.restore(session, lambda: self._evidence.unbury(self._namespace, session))
 
     def empty_trash(self, before: int | None, session: str | None) -> list[Trashed]:
         """See `Store.empty_trash`; `before` is Unix milliseconds."""
-        gone = []
+        gone: list[Trashed] = []
+        failure: PerdureError | None = None
+        self._backend.sweep_trash()
         for trashed in self._backend.trash():
-            late = before is not None and trashed.deleted_at >= before
+            late = before is not None and trashed.deleted_at > before
             if late or (session is not None and trashed.id != session):
                 continue
-            self._bury(trashed.id, trashed)
-            self._backend.purge(trashed)
-            gone.append(trashed)
+            try:
+                if self._backend.purge(trashed, self._bury_for_certain):
+                    gone.append(trashed)
+            except PerdureError as error:
+                # The others go all the same.
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return gone
 
     def accept(self, session: str, wait: float) -> Position:
@@ -116,23 +127,20 @@ class Retention:
             if header is None:
                 raise damage(session, stored)
             tail = self._backend.tail(session)
-            known = self._witness.known(session, header, tail, to_write=True)
+            known = known_of(header, tail, self._witness.about_to_write(session).seen)
             facts = self._survey.read(session, header, stored.begin, known)
             if facts.damaged:
                 # Once more, held against nothing but itself.
                 facts = self._survey.read(session, header, stored.begin, Known(None))
                 if facts.damaged:
                     raise damage(session, stored, facts.ending.problem)
+                now = self._runtime.now_ms()
+                position = facts.ending.position
                 self._evidence.accept(
                     self._namespace,
-                    Acceptance(
-                        session,
-                        header.digest,
-                        facts.ending.position,
-                        known.acknowledged,
-                        self._runtime.now_ms(),
-                    ),
+                    Acceptance(session, header.digest, position, known.acknowledged, now),
                 )
+                self._witness.drop(session)
             self._backend.settle(hold, facts.ending, tail.acknowledged)
             return facts.ending.position
         finally:
@@ -156,15 +164,34 @@ class Retention:
                 f"session {session!r} is stored",
                 hint="delete it first; if an older copy is the truth now, accept it",
             )
+        if self._witness.about_to_write(session) == About():
+            raise SessionNotFound(session)
+        self._witness.drop(session)
         self._evidence.forget(self._namespace, session)
 
     def missing(self) -> list[Missing]:
         """Sessions that evidence knows and that are neither stored nor deleted."""
-        there = {entry.id: entry.header for entry in self._backend.entries()}
-        there |= dict.fromkeys(each.id for each in self._backend.trash())
-        there |= dict.fromkeys(each.session for each in self._evidence.all_deleted(self._namespace))
-        return [
-            Missing(seen.session, seen.position, seen.seen_at)
-            for seen in self._evidence.everything_known(self._namespace)
-            if seen.session not in there
-        ]
+        # In this order: what appears meanwhile is found, and nothing is accused for it.
+        last: dict[str, Seen] = {}
+        for seen in self._evidence.everything_known(self._namespace):
+            if seen.session not in last or seen.seen_at > last[seen.session].seen_at:
+                last[seen.session] = seen
+        found = (self._missing(seen) for seen in last.values())
+        return [each for each in found if each is not None]
+
+    def missing_one(self, session: str) -> Missing | None:
+        """The same of one id; None if it was never stored, or its absence is no wonder."""
+        seen = self._witness.about(session).seen
+        last = max(seen, key=lambda one: one.seen_at, default=None)
+        return None if last is None else self._missing(last)
+
+    def _missing(self, seen: Seen) -> Missing | None:
+        try:
+            self._backend.stored(seen.session)
+        except SessionNotFound as error:
+            gone = error.deleted_at is None and self._witness.about(seen.session).deleted is None
+            return Missing(seen.session, seen.position, seen.seen_at) if gone else None
+        except PerdureError:
+            # Something is there, whatever is wrong with it.
+            return None
+        return None

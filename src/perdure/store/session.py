@@ -1,7 +1,7 @@
 """The writer of one session, as callers see it: events, content, and the end of both."""
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 
@@ -16,7 +16,7 @@ from perdure.store.content import (
     DIGESTS_MAX,
     Expiry,
     References,
-    check_digest,
+    check_digests,
     parts_of,
     rule_of,
 )
@@ -165,16 +165,30 @@ class Session(Committer):
 
         """
         parts = parts_of(value)
-        self._refuse_reentry()
+        self._refuse_reentry(content=True)
         with self._content:
             self._check()
             with self._committing:
                 hold = self._hold or self._staged or self._stage()
-            digest = self._backend.put_blob(hold, parts).digest
+            digest = self._backend.put_blob(hold, self._unlocked(parts)).digest
             self._put.add(digest)
         if pinned:
             self.pin(digest)
         return digest
+
+    def _unlocked(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """The parts, each waited for without the lock: a source may be slow, or never go on."""
+        source = iter(parts)
+        while True:
+            self._content.release()
+            try:
+                part = next(source, None)
+            finally:
+                self._content.acquire()
+            self._check()
+            if part is None:
+                return
+            yield part
 
     def pin(self, *digests: str) -> Event:
         """Say that this content never expires; `unpin` takes it back. An event of its own.
@@ -184,7 +198,7 @@ class Session(Committer):
             As `append`.
 
         """
-        return self.append("content/pinned", {"blobs": [check_digest(each) for each in digests]})
+        return self.append("content/pinned", {"blobs": check_digests(digests)})
 
     def unpin(self, *digests: str) -> Event:
         """Say that this content may expire like any other.
@@ -193,7 +207,25 @@ class Session(Committer):
             As `pin`.
 
         """
-        return self.append("content/unpinned", {"blobs": [check_digest(each) for each in digests]})
+        return self.append("content/unpinned", {"blobs": check_digests(digests)})
+
+    def archive(self) -> Event:
+        """Say that the session is done with: an event, which `unarchive` takes back.
+
+        Raises:
+            As `append`.
+
+        """
+        return self.append("session/archived", {})
+
+    def unarchive(self) -> Event:
+        """Take `archive` back.
+
+        Raises:
+            As `append`.
+
+        """
+        return self.append("session/unarchived", {})
 
     def expire(
         self,
@@ -213,26 +245,23 @@ class Session(Committer):
 
         """
         rule = rule_of(older_than, kinds, keep_last)
+        self._refuse_reentry(content=True)
         self.flush()
         with self._content:
             self._check()
-            if self._hold is None:
+            if self._hold is None or not self._backend.persistent:
                 return Expiry(self.id, (), (), 0)
-            stored = list(self._backend.blobs(self.id))
-            references = References(self._backend, self.id, stored)
-            expired, unreferenced = references.select(
-                stored, rule, self._runtime.now_ms(), self._put
-            )
-            gone = [*expired, *unreferenced]
+            references = References(self._backend, self.id)
+            found = references.expiry(rule, self._runtime.now_ms(), self._put)
             if not dry_run:
                 # Written down first: the log knows why what it refers to is not there.
-                new = [blob for blob in expired if blob.digest not in references.expired]
+                new = [b.digest for b in found.expired if b.digest not in references.expired]
                 for start in range(0, len(new), DIGESTS_MAX):
-                    part = [blob.digest for blob in new[start : start + DIGESTS_MAX]]
+                    part = new[start : start + DIGESTS_MAX]
                     self.append("content/expired", {"blobs": part, "rule": rule.as_data()})
-                self._backend.drop_blobs(self._hold, [blob.digest for blob in gone])
-            kept = len(stored) - len(gone)
-            return Expiry(self.id, tuple(expired), tuple(unreferenced), kept)
+                gone = [blob.digest for blob in (*found.expired, *found.unreferenced)]
+                self._backend.drop_blobs(self._hold, gone)
+            return found
 
     @property
     def full(self) -> bool:
@@ -241,6 +270,7 @@ class Session(Committer):
 
     def compact(self) -> Compacted:
         """Store what was committed in less room; see `Store.compact`."""
+        self._refuse_reentry(content=True)
         self.flush()
         with self._content, self._committing:
             self._check()

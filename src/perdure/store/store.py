@@ -13,10 +13,10 @@ from perdure.errors import (
     InvalidValue,
     PerdureError,
     PersistenceDisabled,
-    SessionClosed,
     SessionDamaged,
     SessionExists,
     SessionNotFound,
+    StoreClosed,
 )
 from perdure.model import values
 from perdure.model.event import Event
@@ -26,6 +26,7 @@ from perdure.recovery.walk import Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.closing import close_behind
+from perdure.store.drafts import check_iterable
 from perdure.store.flusher import Flusher
 from perdure.store.inspection import Inspection, damage, raw_lines
 from perdure.store.keeping import Keeping, check_wait
@@ -36,7 +37,7 @@ from perdure.store.retention import Retention
 from perdure.store.session import Session
 from perdure.store.survey import Survey
 from perdure.store.verification import Report, missing, unreadable, verify_session
-from perdure.store.witness import Witness
+from perdure.store.witness import Witness, known_of
 
 __all__ = ["Store", "open_store"]
 
@@ -82,6 +83,11 @@ class Store(Keeping):
         """The medium, and whether the store is open."""
         return f"<Store {self._backend!r}, {'closed' if self._closed else 'open'}>"
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
     # --- namespaces ------------------------------------------------------------------------------
 
     def namespace(self, *parts: str) -> "Store":
@@ -97,10 +103,11 @@ class Store(Keeping):
         """
         if not parts:
             return self
-        self._check_open(parts[0])
+        self._check_open()
+        check_id(parts[0])
         with self._mutex:
-            if parts[0] not in self._below:
-                check_id(parts[0])
+            below = self._below.get(parts[0])
+            if below is None or below.closed:
                 self._below[parts[0]] = Store(
                     self._backend.namespace(parts[0]),
                     runtime=self._runtime,
@@ -150,7 +157,7 @@ class Store(Keeping):
             source=source,
             vocabulary=vocabulary,
         )
-        self._check_open(header.id)
+        self._check_open()
         if self._backend.persistent:
             try:
                 self._backend.stored(header.id)
@@ -174,8 +181,9 @@ class Store(Keeping):
 
         """
         check_wait(wait)
-        self._check_open(id)
-        hold = self._backend.lock(id, wait=wait)
+        self._check_open()
+        with self._retention.telling(id):
+            hold = self._backend.lock(id, wait=wait)
         try:
             header, keys = self._recover(id, hold)
             return self._session(header, hold, keys)
@@ -187,14 +195,17 @@ class Store(Keeping):
         """Verify the whole log, set a torn tail aside, commit closers, and take the position."""
         stored = self._backend.stored(id)
         if stored.header is None:
+            if stored.unsupported is None:
+                self._witness.report(id, stored.problem)
             raise damage(id, stored)
         tail = self._backend.tail(id)
-        known = self._witness.known(id, stored.header, tail, to_write=True)
+        about = self._witness.about_to_write(id)
+        known = known_of(stored.header, tail, about.seen)
         facts = self._survey.recall(id, stored.header, stored.begin, known)
         if facts.damaged:
             self._witness.report(id, facts.ending.problem)
             raise damage(id, stored, facts.ending.problem)
-        self._witness.sound(id)
+        self._witness.sound(id, about)
         self._backend.settle(hold, facts.ending, tail.acknowledged)
         if facts.closers:
             records = seal(hold.position, facts.closers)
@@ -219,9 +230,9 @@ class Store(Keeping):
             self._sessions.add(session)
         return session
 
-    def _check_open(self, id: str) -> None:
+    def _check_open(self) -> None:
         if self._closed:
-            raise SessionClosed(id, "its store was closed")
+            raise StoreClosed
 
     def _read_event(self, id: str, seq: int) -> Event:
         for event in self.read_from(id, seq):
@@ -239,6 +250,7 @@ class Store(Keeping):
             As `writer` and `Session.append_many`.
 
         """
+        check_iterable("events", events)
         batch = [event.as_dict() if isinstance(event, Event) else event for event in events]
         check_id(id)
         with self._mutex:
@@ -269,7 +281,8 @@ class Store(Keeping):
             SessionNotFound: there is none.
 
         """
-        return Inspection(self._backend, id, self._survey, self._witness)
+        with self._retention.telling(id):
+            return Inspection(self._backend, id, self._survey, self._witness)
 
     def load(self, id: str, *, wait: float = 0.0) -> Inspection:
         """As `inspect`, after closers were committed.
@@ -296,7 +309,8 @@ class Store(Keeping):
             FormatUnsupported: another version wrote it.
 
         """
-        return self._pages.read(id, seq, types)
+        with self._retention.telling(id):
+            return self._pages.read(id, seq, types)
 
     def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
         """The stored lines as they are, unjudged: what stands in place of the header, then records.
@@ -308,7 +322,8 @@ class Store(Keeping):
             SessionNotFound: there is none.
 
         """
-        return raw_lines(self._backend, id, seq)
+        with self._retention.telling(id):
+            return raw_lines(self._backend, id, seq)
 
     def verify(self, id: str) -> Report:
         """Read everything of one session and report; one that vanished is reported as missing.
@@ -318,13 +333,13 @@ class Store(Keeping):
 
         """
         try:
-            return verify_session(self.inspect(id))
+            found = verify_session(self.inspect(id))
+            return found._replace(evidence=self._witness.state().unreadable)
         except SessionNotFound as error:
-            if error.deleted_at is None:
-                for each in self._retention.missing():
-                    if each.id == id:
-                        return missing(id, each.position)
-            raise
+            gone = self._retention.missing_one(id) if error.deleted_at is None else None
+            if gone is None:
+                raise
+            return missing(id, gone.position)
         except (InvalidValue, PersistenceDisabled):
             raise
         except PerdureError as error:

@@ -23,7 +23,7 @@ FACTS_MAX = 32
 """How many sessions are remembered; the one used longest ago is forgotten first."""
 
 KEYS_MAX = 50_000
-"""A session with more keys is read again rather than remembered."""
+"""How many keys are remembered of all sessions together."""
 
 
 class Facts(NamedTuple):
@@ -92,11 +92,14 @@ class Survey:
     def left(
         self, hold: Hold, header: Header, work: OpenWork, keys: Keys, proven: set[Position]
     ) -> None:
-        """Remember how a writer leaves a log, while it still holds the session."""
+        """Remember how a writer leaves a log, while it still holds the session.
+
+        `keys` is the writer's own, which it does not change any more.
+        """
         position, size = hold.position, self._backend.tail(hold.session).size
         ending = Ending(position, size, size, size, None, Verdict.COMPLETE)
         closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
-        facts = Facts(frozenset({position, *proven}), ending, (), closers, dict(keys))
+        facts = Facts(frozenset({position, *proven}), ending, (), closers, keys)
         self._keep(hold.session, self._backend.revision(hold.session), header, facts)
 
     def _remember(self, session: str, revision: str, header: Header, facts: Facts) -> None:
@@ -109,8 +112,11 @@ class Survey:
         with self._mutex:
             self._facts[session] = (revision, header, facts)
             self._facts.move_to_end(session)
-            while len(self._facts) > FACTS_MAX:
+            while len(self._facts) > FACTS_MAX or self._keys() > KEYS_MAX:
                 self._facts.popitem(last=False)
+
+    def _keys(self) -> int:
+        return sum(len(facts.keys) for _, _, facts in self._facts.values())
 
     def _read(self, session: str, header: Header, begin: int, known: Known) -> Facts:
         keys: Keys = {}

@@ -25,6 +25,7 @@ class Report(NamedTuple):
         closers: number of events that will close what was left open.
         problems: every place that does not hold together.
         later: number of intact events behind the damage, unverified.
+        evidence: why nobody can tell whether records are missing at the end, or None.
 
     """
 
@@ -35,6 +36,7 @@ class Report(NamedTuple):
     closers: int
     problems: list[Problem]
     later: int
+    evidence: str | None = None
 
     @property
     def sound(self) -> bool:
@@ -53,6 +55,7 @@ class Report(NamedTuple):
             "hash": self.position.hash if self.position is not None else None,
             "closers": self.closers,
             "later": self.later,
+            "evidence": self.evidence,
             "problems": [problem._asdict() for problem in self.problems],
         }
 

@@ -7,22 +7,42 @@ Evidence follows in the background and is never waited for.
 
 import threading
 import urllib.parse
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from perdure.backends.base import Backend, Tail
 from perdure.errors import PerdureError, SessionExists
-from perdure.evidence import Damage, Seen
+from perdure.evidence import About, Damage, Seen
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Known, Problem
 from perdure.runtime import Runtime
 from perdure.store.flusher import DELAY_SECONDS, Flusher
 
-__all__ = ["EVIDENCE_DELAY_SECONDS", "Witness", "known_of"]
+__all__ = ["EVIDENCE_DELAY_SECONDS", "EvidenceState", "Witness", "known_of"]
 
 EVIDENCE_DELAY_SECONDS = 5.0
 """Evidence is at most this old, and no older than the end of the last turn."""
+
+_NOTED_MAX = 256
+
+_Name = tuple[str, str]
+"""A session's id and the digest of its header."""
+
+
+class EvidenceState(NamedTuple):
+    """Whether what is remembered beside the logs can be read.
+
+    Attributes:
+        unreadable: why it cannot, so that lost records may go unnoticed for now; None if it can.
+        set_aside: paths of damaged evidence that writers have put out of the way.
+
+    """
+
+    unreadable: str | None
+    set_aside: tuple[str, ...]
 
 
 def namespace_key(parts: Sequence[str]) -> str:
@@ -53,7 +73,7 @@ class Witness:
         """Open nothing yet."""
         self.evidence = backend.evidence
         self.namespace = namespace_key(backend.parts)
-        self._persistent = backend.persistent
+        self._backend = backend
         self._flusher = flusher
         self._runtime = runtime
         self.reset()
@@ -61,35 +81,38 @@ class Witness:
     def reset(self) -> None:
         """Forget what was not noted yet: it is another process's to note."""
         self._mutex = threading.RLock()
-        self._moved: dict[tuple[str, str], Position] = {}
-        self._noted: dict[tuple[str, str], set[Position]] = {}
+        self._pushing = threading.RLock()
+        self._moved: dict[_Name, tuple[Position, int]] = {}
+        self._noted: OrderedDict[_Name, set[Position]] = OrderedDict()
         self._soon: bool | None = None
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def known(self, session: str, header: Header, tail: Tail, *, to_write: bool = False) -> Known:
-        """What the log of `session` must hold; `tail` was read before the log is.
-
-        Raises:
-            As `seen`.
-
-        """
-        return known_of(header, tail, self.seen(session, to_write=to_write))
-
-    def seen(self, session: str, *, to_write: bool = False) -> list[Seen]:
-        """What evidence remembers of the logs of an id.
-
-        Raises:
-            UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read; `to_write` only,
-                since that must not keep anybody from reading the logs.
-
-        """
+    def about(self, session: str) -> About:
+        """What is remembered of an id, for readers: evidence keeps nobody from reading the logs."""
         try:
-            return self.evidence.known(self.namespace, session)
+            return self.evidence.about(self.namespace, session)
         except PerdureError:
-            if to_write:
-                raise
-            return []
+            return About()
+
+    def about_to_write(self, session: str) -> About:
+        """What is remembered of an id, for whoever acts on it.
+
+        Raises:
+            UnsafeFile, FormatUnsupported, StorageFull, StorageUnavailable: nobody can tell now.
+
+        """
+        if not self._backend.persistent:
+            return About()
+        return self.evidence.about(self.namespace, session, to_write=True)
+
+    def state(self) -> EvidenceState:
+        """Whether evidence can be read."""
+        try:
+            self.evidence.about(self.namespace, "?")
+            return EvidenceState(self.evidence.unreadable, tuple(self.evidence.set_aside))
+        except PerdureError as error:
+            return EvidenceState(error.message, ())
 
     # --- noting ----------------------------------------------------------------------------------
 
@@ -98,30 +121,36 @@ class Witness:
 
         Raises:
             SessionExists: its id belongs to one that was deleted.
+            As `about_to_write`.
 
         """
-        if not self._persistent:
-            return
-        deleted = self.evidence.deleted(self.namespace, header.id)
-        if deleted is not None:
-            raise SessionExists(header.id, deleted_at=deleted.deleted_at)
-        if self.evidence.known(self.namespace, header.id):
-            # The last log of this id vanished. This one is no replacement that came unseen.
+        about = self.about_to_write(header.id)
+        if about.deleted is not None:
+            raise SessionExists(header.id, deleted_at=about.deleted.deleted_at)
+        if about.seen:
+            # The last log of this id vanished. This one is no replacement that came unseen, and
+            # owes nothing to one of the same header.
             start = Position(-1, header.genesis)
-            self.evidence.note([(self.namespace, self._seen(header.id, header.digest, start))])
+            seen = Seen(header.id, header.digest, start, self._runtime.now_ms())
+            if any(one.digest == header.digest for one in about.seen):
+                self.evidence.replace(self.namespace, seen)
+            else:
+                self.evidence.note([(self.namespace, seen)])
 
     def moved(self, header: Header, position: Position, records: Sequence[Record] = ()) -> None:
         """The log is durable up to `position`; noted within seconds, and soon after a turn."""
-        if not self._persistent:
+        if not self._backend.persistent:
             return
         soon = not records or any(record.type == "turn/end" for record in records)
         with self._mutex:
-            self._moved[header.id, header.digest] = position
+            self._moved[header.id, header.digest] = (position, self._runtime.now_ms())
             due = self._soon is None or (soon and not self._soon)
             if due:
                 self._soon = soon
-        if due:
-            self._flusher.schedule(self._push, DELAY_SECONDS if soon else EVIDENCE_DELAY_SECONDS)
+        delay = DELAY_SECONDS if soon else EVIDENCE_DELAY_SECONDS
+        if due and not self._flusher.schedule(self._push, delay):
+            # Nobody does it now; the next commit asks again.
+            self._soon = None
 
     def _push(self) -> None:
         # What could not be noted is not lost: the logs and their tail slots are there.
@@ -129,40 +158,55 @@ class Witness:
             self.push()
 
     def push(self) -> None:
-        """Note every position that moved.
+        """Note every position that moved; when it returns, no earlier call is under way.
 
         Raises:
             StorageFull, StorageUnavailable, UnsafeFile: it stays to be noted.
 
         """
-        with self._mutex:
-            moved, self._moved, self._soon = self._moved, {}, None
-        if not moved:
-            return
-        with self._mutex:
-            for name, position in moved.items():
-                # The one before may still be what stands there.
-                before = max(self._noted.get(name, ()), default=position)
-                self._noted[name] = {before, position}
-        try:
-            self.evidence.note(
-                [
-                    (self.namespace, self._seen(session, digest, position))
-                    for (session, digest), position in moved.items()
-                ]
-            )
-        except BaseException:
+        with self._pushing:
             with self._mutex:
-                self._moved = {**moved, **self._moved}
-            raise
+                moved, self._moved, self._soon = self._moved, {}, None
+            # What was deleted or forgotten meanwhile is not brought up again.
+            there = {name: each for name, each in moved.items() if self._stored(name)}
+            for name, (position, _) in there.items():
+                self._remember(name, position)
+            try:
+                self.evidence.note(
+                    [(self.namespace, Seen(*name, *each)) for name, each in there.items()]
+                )
+            except BaseException:
+                with self._mutex:
+                    self._moved = {**moved, **self._moved}
+                raise
+
+    def _stored(self, name: _Name) -> bool:
+        session, digest = name
+        try:
+            header = self._backend.stored(session).header
+        except PerdureError:
+            return False
+        return header is not None and header.digest == digest
+
+    def _remember(self, name: _Name, position: Position) -> None:
+        with self._mutex:
+            # The one before may still be what stands there.
+            before = max(self._noted.pop(name, ()), default=position)
+            self._noted[name] = {before, position}
+            while len(self._noted) > _NOTED_MAX:
+                self._noted.popitem(last=False)
 
     def noted(self, header: Header) -> set[Position]:
         """What this store may have noted last of a log; asked once, at the end of its writer."""
         with self._mutex:
             return self._noted.pop((header.id, header.digest), set())
 
-    def _seen(self, session: str, digest: str, position: Position) -> Seen:
-        return Seen(session, digest, position, self._runtime.now_ms())
+    def drop(self, session: str) -> None:
+        """Bring up nothing more of what is to be noted of an id; nothing is under way then."""
+        with self._pushing, self._mutex:
+            for names in (self._moved, self._noted):
+                for name in [name for name in names if name[0] == session]:
+                    del names[name]
 
     def report(self, session: str, problem: Problem | None) -> None:
         """Remember that a writer was refused."""
@@ -173,8 +217,11 @@ class Witness:
             damage = Damage(session, kind, record, reason, self._runtime.now_ms())
             self.evidence.report(self.namespace, damage)
 
-    def sound(self, session: str) -> None:
-        """The log of `session` holds together: what was reported of it is over."""
+    def sound(self, session: str, about: About) -> None:
+        """The log holds together and is stored: what was reported of it is over."""
         with suppress(PerdureError):
-            if self.evidence.reports(self.namespace, session):
+            if about.damage:
                 self.evidence.clear_report(self.namespace, session)
+            if about.deleted is not None:
+                # A crash came between a restoration and the end of its tombstone.
+                self.evidence.unbury(self.namespace, session)

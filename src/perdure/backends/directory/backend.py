@@ -4,7 +4,7 @@ See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ from perdure.errors import (
     SessionDamaged,
     SessionExists,
     SessionNotFound,
+    StorageFull,
+    StorageUnavailable,
 )
 from perdure.evidence import Evidence
 from perdure.model.header import BadHeaderError, Header, decode_header, encode_header
@@ -191,12 +193,13 @@ class DirectoryBackend(Backend):
 
     def _refuse_if_taken(self, session: str, name: str) -> None:
         with suppress(FileNotFoundError), self._space.open() as space:
+            # In this order: what is deleted meanwhile is found in the trash.
+            with suppress(FileNotFoundError), space.child("sessions") as sessions:
+                if sessions.stat(name) is not None:
+                    raise SessionExists(session)
             deleted_at = trash.deleted_at(space, name)
             if deleted_at is not None:
                 raise SessionExists(session, deleted_at=deleted_at)
-            with space.child("sessions") as sessions:
-                if sessions.stat(name) is not None:
-                    raise SessionExists(session)
 
     def _build(
         self, hold: DirectoryHold, header: Header, records: Sequence[Record], name: str
@@ -304,6 +307,9 @@ class DirectoryBackend(Backend):
                 return self._entry_in(folder, name)
         except FileNotFoundError:
             problem = Problem("header", None, 0, 0, _NO_LOG)
+        except (StorageUnavailable, StorageFull) as error:
+            # It says nothing about the session.
+            problem = Problem("unreadable", None, 0, 0, error.message)
         except PerdureError as error:
             problem = Problem("header", None, 0, 0, error.message)
         id = unescape_name(name) or name
@@ -349,7 +355,7 @@ class DirectoryBackend(Backend):
 
     def locate(self, session: str) -> str | None:
         layout = LAYOUTS[self._space.root.encoding()]
-        with suppress(SessionNotFound), self._folder(session) as folder:
+        with suppress(SessionNotFound, SessionDamaged), self._folder(session) as folder:
             layout = self._layout(session, folder)
         return os.path.join(self._space.path, "sessions", escape_id(session), layout.file_name)
 
@@ -375,7 +381,7 @@ class DirectoryBackend(Backend):
 
     # --- the trash -------------------------------------------------------------------------------
 
-    def discard(self, session: str) -> Trashed:
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
         name = escape_id(session)
         with self._folder(session) as folder:
             lock = Lock(folder, session, runtime=self._runtime)
@@ -384,7 +390,9 @@ class DirectoryBackend(Backend):
                 with self._space.open() as space, space.child("sessions") as sessions:
                     now = self._runtime.now_ms()
                     found = trash.discard(space, sessions, name, now, self._runtime.token())
-                    return self._trashed(space, found)
+                    trashed = self._trashed(space, found)
+                    then(trashed)
+                    return trashed
             finally:
                 lock.release()
 
@@ -401,18 +409,26 @@ class DirectoryBackend(Backend):
             for found in trash.discarded(space):
                 yield self._trashed(space, found)
 
-    def restore(self, session: str) -> None:
+    def restore(self, session: str, then: Callable[[], None]) -> None:
         name = escape_id(session)
         try:
             with self._space.open() as space, space.child("sessions") as sessions:
-                trash.restore(space, sessions, name, session)
+                if trash.deleted_at(space, name) is None and sessions.stat(name) is not None:
+                    raise SessionExists(session)
+                trash.restore(space, sessions, session, self._runtime, then)
         except FileNotFoundError:
             raise SessionNotFound(session) from None
 
-    def purge(self, trashed: Trashed) -> None:
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
         name, _, entry = trashed.place.partition("/")
+        found = trash.Discarded(name, entry, trashed.deleted_at)
         with suppress(FileNotFoundError), self._space.open() as space:
-            trash.purge(space, name, entry, self._runtime.token())
+            return trash.purge(space, found, trashed.id, self._runtime, lambda: first(trashed))
+        return False
+
+    def sweep_trash(self) -> None:
+        with suppress(FileNotFoundError), self._space.open() as space:
+            trash.sweep(space)
 
     def close(self) -> None:
         """Nothing stays open between calls."""

@@ -5,15 +5,16 @@ readers need no lock, and the same bytes put again take the place of the same by
 """
 
 import hashlib
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from perdure.backends.base import Blob
 from perdure.durable.appending import ReadFile
 from perdure.durable.files import Folder
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, UnsafeFile
 
-__all__ = ["drop", "put", "read", "stored"]
+__all__ = ["drop", "put", "read", "stored", "sweep"]
 
 _BLOBS = "blobs"
 _DIGITS = frozenset("0123456789abcdef")
@@ -67,7 +68,7 @@ def _parts(file: ReadFile) -> Iterator[bytes]:
 
 
 def stored(session: Folder) -> Iterator[Blob]:
-    """What is stored, in order of the digests."""
+    """What is stored, in order of the digests; only regular files are content."""
     try:
         blobs = session.child(_BLOBS)
     except FileNotFoundError:
@@ -75,7 +76,8 @@ def stored(session: Folder) -> Iterator[Blob]:
     with blobs:
         for prefix in blobs.names():
             if len(prefix) == 2 and _DIGITS.issuperset(prefix):
-                with blobs.child(prefix) as shelf:
+                # One shelf that is not ours hides no other.
+                with suppress(UnsafeFile, FileNotFoundError), blobs.child(prefix) as shelf:
                     yield from _shelved(shelf, prefix)
 
 
@@ -83,22 +85,27 @@ def _shelved(shelf: Folder, prefix: str) -> Iterator[Blob]:
     for name in shelf.names():
         status = shelf.stat(name)
         named = len(name) == _DIGEST_CHARS and name.startswith(prefix) and _DIGITS.issuperset(name)
-        if named and status is not None:
+        if named and status is not None and stat.S_ISREG(status.st_mode):
             yield Blob(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
+def sweep(session: Folder) -> None:
+    """Remove what writers that died left half written; nobody puts content now."""
+    with suppress(FileNotFoundError), session.child(_BLOBS) as blobs:
+        for name in blobs.names():
+            if name.startswith("."):
+                blobs.remove(name)
+
+
 def drop(session: Folder, digests: Collection[str]) -> None:
-    """Remove content, and what writers that died left half written. Called by the writer only."""
+    """Remove content. Called by the writer only."""
     try:
         blobs = session.child(_BLOBS)
     except FileNotFoundError:
         return
     with blobs:
-        for name in blobs.names():
-            if name.startswith("."):
-                blobs.remove(name)
         for prefix in sorted({digest[:2] for digest in digests}):
-            with suppress(FileNotFoundError), blobs.child(prefix) as shelf:
+            with suppress(FileNotFoundError, UnsafeFile), blobs.child(prefix) as shelf:
                 for digest in sorted(digests):
                     if digest.startswith(prefix):
                         shelf.remove(digest)

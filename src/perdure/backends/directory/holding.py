@@ -7,6 +7,7 @@ setting bytes aside, and compaction.
 from collections.abc import Callable, Sequence
 
 from perdure.backends.base import Hold
+from perdure.backends.directory import content
 from perdure.backends.directory.frames import ZstdLayout
 from perdure.backends.directory.lines import RawLayout
 from perdure.backends.directory.merging import CannotCompact
@@ -114,6 +115,7 @@ class DirectoryHold(Hold):
                 # Only where the lock did not keep the other writer out; its commit is no torn tail.
                 raise StaleWriter(self.session, "another writer wrote while it was verified")
             self._sweep()
+            content.sweep(self.folder)
             if log.size() > ending.end:
                 self._set_aside(ending, runtime)
                 log.cut(ending.end)

@@ -214,6 +214,7 @@ def _part(below: Folder, name: str) -> str | None:
         return part
     with suppress(FileNotFoundError, ValueError, PerdureError), below.child(name) as folder:
         text = values.decode(folder.read(_PART, _BYTES_MAX))
-        if isinstance(text, dict) and isinstance(text.get("name"), str):
-            return str(text["name"])
+        told = text.get("name") if isinstance(text, dict) else None
+        if isinstance(told, str) and escape_id(told) == name:
+            return told
     return None

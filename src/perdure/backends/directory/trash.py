@@ -4,12 +4,16 @@ Deleting and restoring are renames, so a session is in one place or the other. W
 folder in the trash that is not empty, its id is not given to a new session.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 from perdure.durable.files import Folder
+from perdure.durable.locks import Lock
 from perdure.errors import SessionExists, SessionNotFound, UnsafeFile
+from perdure.model.identity import escape_id
+from perdure.runtime import Runtime
 
 __all__ = [
     "Discarded",
@@ -19,10 +23,12 @@ __all__ = [
     "open_entry",
     "purge",
     "restore",
+    "sweep",
 ]
 
 _TRASH = "trash"
 _PURGING = ".purging-"
+_ENTRY = re.compile("[0-9]{15}-[0-9a-f]+")
 
 
 class Discarded(NamedTuple):
@@ -34,8 +40,7 @@ class Discarded(NamedTuple):
 
 
 def _time_of(entry: str) -> int:
-    time = entry.partition("-")[0]
-    return int(time) if time.isascii() and time.isdigit() else 0
+    return int(entry.partition("-")[0])
 
 
 def discard(space: Folder, sessions: Folder, name: str, now: int, token: str) -> Discarded:
@@ -57,57 +62,114 @@ def discarded(space: Folder) -> Iterator[Discarded]:
         for name in trash.names():
             if not name.startswith("."):
                 with suppress(FileNotFoundError, UnsafeFile), trash.child(name) as place:
-                    for entry in place.names():
+                    for entry in _entries(place):
                         yield Discarded(name, entry, _time_of(entry))
 
 
 def deleted_at(space: Folder, name: str) -> int | None:
     """When the session `name` was deleted last (Unix ms), or None if it is not in the trash."""
     with suppress(FileNotFoundError), space.child(_TRASH) as trash, trash.child(name) as place:
-        return max(map(_time_of, place.names()), default=None)
+        return max(map(_time_of, _entries(place)), default=None)
     return None
 
 
-def restore(space: Folder, sessions: Folder, name: str, session: str) -> None:
-    """Move the session that was deleted last under `name` back; durable when this returns.
+def restore(
+    space: Folder, sessions: Folder, session: str, runtime: Runtime, then: Callable[[], None]
+) -> None:
+    """Move the session that was deleted last back; durable when `then` is called.
 
     Raises:
         SessionNotFound: there is none.
         SessionExists: a session that is not deleted has the name.
+        SessionBusy: somebody else restores or removes it.
 
     """
+    name = escape_id(session)
     try:
         with space.child(_TRASH) as trash:
             with trash.child(name) as place:
-                entries = place.names()
+                entries = _entries(place)
                 if not entries:
                     raise SessionNotFound(session)
-                if sessions.stat(name) is not None:
-                    raise SessionExists(session)
-                try:
-                    place.move(max(entries), sessions, name)
-                except FileExistsError:
-                    raise SessionExists(session) from None
-                sessions.sync()
-                place.sync()
+                with _alone(place, entries[-1], session, runtime):
+                    if sessions.stat(name) is not None:
+                        raise SessionExists(session)
+                    try:
+                        place.move(entries[-1], sessions, name)
+                    except FileExistsError:
+                        raise SessionExists(session) from None
+                    sessions.sync()
+                    place.sync()
+                    then()
             trash.remove_if_empty(name)
     except FileNotFoundError:
         raise SessionNotFound(session) from None
 
 
-def purge(space: Folder, name: str, entry: str, token: str) -> None:
-    """Remove one entry for good, and what an earlier removal left when it was broken off."""
-    with suppress(FileNotFoundError), space.child(_TRASH) as trash:
-        with suppress(FileNotFoundError), trash.child(name) as place:
-            if place.stat(entry) is not None:
-                # Out of sight first: a part of a session shall not be taken for a session.
-                place.move(entry, trash, f"{_PURGING}{token}")
+def _entries(place: Folder) -> list[str]:
+    """The deleted sessions of one name, the oldest first; what else stands there is not ours."""
+    return [entry for entry in place.names() if _ENTRY.fullmatch(entry)]
+
+
+@contextmanager
+def _alone(place: Folder, entry: str, session: str, runtime: Runtime) -> Iterator[None]:
+    """Hold the lock of a deleted session, which is its own lock file.
+
+    Raises:
+        FileNotFoundError: it is not there any more.
+        SessionBusy: somebody else holds it.
+
+    """
+    with place.child(entry) as folder:
+        lock = Lock(folder, session, runtime=runtime)
+        try:
+            there = place.stat(entry)
+            if there is None or there.st_ino != folder.inode:
+                raise FileNotFoundError(entry)
+            yield
+        finally:
+            lock.release()
+
+
+def purge(
+    space: Folder, found: Discarded, session: str, runtime: Runtime, first: Callable[[], None]
+) -> bool:
+    """Remove one entry for good; False if it is gone. `first` is called before that.
+
+    Raises:
+        SessionBusy: somebody else restores or removes it.
+
+    """
+    try:
+        with space.child(_TRASH) as trash:
+            with trash.child(found.name) as place, ExitStack() as stack:
+                if place.stat(found.entry) is None:
+                    return False
+                with suppress(UnsafeFile):
+                    # What is not private cannot be restored either, so nobody is in the way.
+                    stack.enter_context(_alone(place, found.entry, session, runtime))
+                first()
+                # Out of sight: a part of a session shall not be taken for a session.
+                place.move(found.entry, trash, f"{_PURGING}{runtime.token()}")
                 trash.sync()
                 place.sync()
-        trash.remove_if_empty(name)
-        for left in trash.names():
-            if left.startswith(_PURGING):
-                trash.remove_tree(left)
+            trash.remove_if_empty(found.name)
+            _sweep(trash)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def sweep(space: Folder) -> None:
+    """Remove what an interrupted `purge` left."""
+    with suppress(FileNotFoundError), space.child(_TRASH) as trash:
+        _sweep(trash)
+
+
+def _sweep(trash: Folder) -> None:
+    for left in trash.names():
+        if left.startswith(_PURGING):
+            trash.remove_tree(left)
 
 
 def open_entry(space: Folder, found: Discarded) -> Folder:

@@ -229,8 +229,8 @@ class Medium(ContractCase):
             backend.lasting_revision,
             lambda id: backend.blob(id, "0" * 64),
             lambda id: list(backend.blobs(id)),
-            backend.discard,
-            backend.restore,
+            lambda id: backend.discard(id, lambda _: None),
+            lambda id: backend.restore(id, lambda: None),
         )
         for other_sessions in (0, 1):
             for call in calls:

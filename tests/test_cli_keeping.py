@@ -608,7 +608,7 @@ def test_completion_offers_nothing_that_a_shell_obeys(line: Line, store: perdure
         (["trash"], Exit.OK),
         (["trash", "--empty", "--yes"], Exit.OK),
         (["restore", "x"], Exit.NOT_FOUND),
-        (["forget", "x"], Exit.OK),
+        (["forget", "x"], Exit.NOT_FOUND),
         (["accept", "x", "--yes"], Exit.NOT_FOUND),
         (["compact", "x"], Exit.NOT_FOUND),
         (["compact", "--all"], Exit.OK),

@@ -27,6 +27,7 @@ EXAMPLES: list[PerdureError] = [
     errors.SessionDamaged("s", "a record is missing"),
     errors.SessionNotFound("s", deleted_at=5),
     errors.SessionExists("s", deleted_at=5),
+    errors.StoreClosed(),
     errors.ContentExpired("s", "0" * 64),
     errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
 ]

@@ -35,6 +35,7 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.KeyConflict: Exit.FAILED,
     errors.StaleWriter: Exit.BUSY,
     errors.SessionClosed: Exit.FAILED,
+    errors.StoreClosed: Exit.FAILED,
     errors.StorageFull: Exit.FAILED,
     errors.StorageUnavailable: Exit.FAILED,
     errors.SessionDamaged: Exit.DAMAGE,

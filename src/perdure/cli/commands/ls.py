@@ -8,7 +8,7 @@ import click
 from perdure.backends.base import Entry
 from perdure.cli import output
 from perdure.cli.options import json_option, opened
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StorageFull, StorageUnavailable
 from perdure.store import Store
 
 __all__ = ["command"]
@@ -55,8 +55,8 @@ def _row(store: Store, entry: Entry) -> dict[str, Any]:
         "reason": entry.problem.reason if entry.problem is not None else None,
     }
     if header is None:
-        if entry.problem is not None and entry.problem.kind == "unsupported":
-            row["status"] = "unsupported"
+        if entry.problem is not None and entry.problem.kind in ("unsupported", "unreadable"):
+            row["status"] = entry.problem.kind
         return row
     row["created_at"], row["cwd"] = header.created_at, header.cwd
     if header.source is not None:
@@ -69,6 +69,8 @@ def _row(store: Store, entry: Entry) -> dict[str, Any]:
         row["bytes"] = _size(store.locate(entry.id))
         if row["status"] == "damaged":
             row["reason"] = "; ".join(problem.reason for problem in found.problems[:1])
+    except (StorageUnavailable, StorageFull) as error:
+        row["status"], row["reason"] = "unreadable", error.message
     except PerdureError as error:
         row["status"], row["reason"] = "damaged", error.message
     return row

@@ -1,12 +1,10 @@
 """`perdure verify`: whether every byte of the sessions holds together, and none has vanished."""
 
 from collections import defaultdict
-from contextlib import closing
 from typing import Any
 
 import click
 
-from perdure.backends import open_backend
 from perdure.backends.base import Entry
 from perdure.cli import completing, output
 from perdure.cli.exits import Exit, exit_code, worst
@@ -41,7 +39,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     is sound, one that is missing is not. Exit code 1 if evidence cannot be read.
     """
     told = _Telling(opened(ctx), as_json=as_json)
-    evidence = told.evidence(ctx.find_root().obj.location)
+    evidence = told.evidence()
     below: list[str] = []
     if sessions:
         told.named(sessions)
@@ -82,12 +80,9 @@ class _Telling:
         """Whether all is well with all that was asked for."""
         return self.code is Exit.OK
 
-    def evidence(self, location: str) -> dict[str, Any]:
+    def evidence(self) -> dict[str, Any]:
         """Whether what is remembered can be read; if not, nothing that is gone is missed."""
-        with closing(open_backend(location)) as backend:
-            evidence = backend.evidence
-            evidence.reports("")
-            unreadable, aside = evidence.unreadable, [*evidence.set_aside]
+        unreadable, aside = self.store.evidence()
         if unreadable is not None:
             self.code = Exit.FAILED
         if not self._as_json:
@@ -96,7 +91,7 @@ class _Telling:
                 output.line("    until a writer has settled that, what is lost may go unnoticed")
             for path in aside:
                 output.line(f"evidence     was damaged once: {path}")
-        return {"unreadable": unreadable, "set_aside": aside}
+        return {"unreadable": unreadable, "set_aside": [*aside]}
 
     def named(self, sessions: tuple[str, ...]) -> None:
         """The sessions of these ids."""

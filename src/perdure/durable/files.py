@@ -311,6 +311,9 @@ class Folder(Opened):
                 os.unlink(name, dir_fd=self.fd)
             if crash.observed():
                 crash.observe("remove", parent=self.inode, name=name)
+        except FileNotFoundError:
+            # Somebody else was faster.
+            return
         except OSError as error:
             raise translated(error, os.path.join(self.path, name)) from error
 
@@ -321,8 +324,8 @@ class Folder(Opened):
         """
         status = self.stat(name)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            # What is removed need not be private, only no link.
-            with self._any_child(name) as folder:
+            # What is removed need not be private, only no link; others may be removing it as well.
+            with suppress(FileNotFoundError), self._any_child(name) as folder:
                 for entry in folder.names():
                     folder.remove_tree(entry)
         self.remove(name)
@@ -332,6 +335,8 @@ class Folder(Opened):
         flags = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
         try:
             return Folder(path, os.open(name, flags, dir_fd=self.fd))
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise translated(error, path) from error
 

@@ -131,6 +131,7 @@ class Lock:
 
         Raises:
             SessionBusy: somebody else holds it.
+            FileNotFoundError: the folder was removed.
 
         """
         self._session = session
@@ -164,6 +165,8 @@ class Lock:
             finally:
                 if self._fd != descriptor:
                     os.close(descriptor)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise translated(error, self._path) from error
         return False

@@ -29,11 +29,15 @@ from perdure.evidence.facts import (
 )
 from perdure.evidence.forks import undivided
 from perdure.evidence.rows import MemoryRows, Row, Rows, Table
+from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Evidence"]
 
 T = TypeVar("T")
+
+_NO_LOG = "0" * 64
+"""In place of a header's digest: what was known before counts for no log any more."""
 
 
 class _Form(Protocol):
@@ -245,9 +249,7 @@ class Evidence:
         key = position[:2]
 
         def change(stored: Rows) -> None:
-            before = stored.scan(ACCEPTANCE, *key)
-            number = acceptance_number(before[-1]) + 1 if before else 0
-            stored.put(ACCEPTANCE, [acceptance_row(namespace, number, acceptance)])
+            _put_acceptance(stored, namespace, acceptance)
             _replace(stored, position)
             stored.drop(DAMAGE, *key)
 
@@ -257,15 +259,25 @@ class Evidence:
 
     def acceptances(self, namespace: str, session: str) -> list[Acceptance]:
         """All acceptances of a session, in the order in which they were made."""
-        return self._list(ACCEPTANCE, acceptance_of, namespace, session)
+        found = self._list(ACCEPTANCE, acceptance_of, namespace, session)
+        return [one for one in found if one.digest != _NO_LOG]
 
     def forget(self, namespace: str, session: str) -> None:
         """Remove positions, tombstone and damage reports of an id.
 
         Its acceptances stay: they are no observations that could be made again, and the header
-        digest in each tells what it was about when the id is used anew.
+        digest in each tells what it was about when the id is used anew. What was seen before is
+        not noted any more, whoever comes late with it.
         """
-        self._drop(namespace, session, POSITION, DELETION, DAMAGE)
+        key = (text_cell(namespace), text_cell(session))
+        mark = Acceptance(session, _NO_LOG, Position(-1, _NO_LOG), None, self._runtime.now_ms())
+
+        def change(stored: Rows) -> None:
+            for table in (POSITION, DELETION, DAMAGE):
+                stored.drop(table, *key)
+            _put_acceptance(stored, namespace, mark)
+
+        self._form.write(change, make=False)
 
     # --- all of them ----------------------------------------------------------------------------
 
@@ -281,6 +293,12 @@ class Evidence:
                 stored.drop(table, *key)
 
         self._form.write(change, make=False)
+
+
+def _put_acceptance(stored: Rows, namespace: str, acceptance: Acceptance) -> None:
+    before = stored.scan(ACCEPTANCE, text_cell(namespace), text_cell(acceptance.session))
+    number = acceptance_number(before[-1]) + 1 if before else 0
+    stored.put(ACCEPTANCE, [acceptance_row(namespace, number, acceptance)])
 
 
 def _replace(stored: Rows, position: Row) -> None:

@@ -94,8 +94,15 @@ class Retention:
 
     def restore(self, session: str) -> None:
         """See `Store.restore`."""
+        # Refused before anything is moved, if evidence cannot be changed.
+        self._witness.about_to_write(session)
         with self.telling(session):
-            self._backend.restore(session, lambda: self._evidence.unbury(self._namespace, session))
+            self._backend.restore(session, lambda: self._unbury(session))
+
+    def _unbury(self, session: str) -> None:
+        # A tombstone that stays is removed by the next writer.
+        with suppress(PerdureError):
+            self._evidence.unbury(self._namespace, session)
 
     def empty_trash(self, before: int | None, session: str | None) -> list[Trashed]:
         """See `Store.empty_trash`; `before` is Unix milliseconds."""
@@ -134,15 +141,16 @@ class Retention:
                 facts = self._survey.read(session, header, stored.begin, Known(None))
                 if facts.damaged:
                     raise damage(session, stored, facts.ending.problem)
-                now = self._runtime.now_ms()
-                position = facts.ending.position
-                self._evidence.accept(
-                    self._namespace,
-                    Acceptance(session, header.digest, position, known.acknowledged, now),
-                )
-                self._witness.drop(session)
+            now = self._runtime.now_ms()
+            position = facts.ending.position
+            # On record even if nothing is missing: others may still have more to note.
+            self._evidence.accept(
+                self._namespace,
+                Acceptance(session, header.digest, position, known.acknowledged, now),
+            )
+            self._witness.drop(session)
             self._backend.settle(hold, facts.ending, tail.acknowledged)
-            return facts.ending.position
+            return position
         finally:
             hold.release()
 
@@ -186,12 +194,17 @@ class Retention:
         return None if last is None else self._missing(last)
 
     def _missing(self, seen: Seen) -> Missing | None:
-        try:
-            self._backend.stored(seen.session)
-        except SessionNotFound as error:
-            gone = error.deleted_at is None and self._witness.about(seen.session).deleted is None
-            return Missing(seen.session, seen.position, seen.seen_at) if gone else None
-        except PerdureError:
-            # Something is there, whatever is wrong with it.
-            return None
-        return None
+        # Twice: it may be restored between a look at the sessions and one at the trash.
+        for _ in range(2):
+            try:
+                self._backend.stored(seen.session)
+            except SessionNotFound as error:
+                deleted = self._witness.about(seen.session).deleted
+                if error.deleted_at is not None or deleted is not None:
+                    return None
+            except PerdureError:
+                # Something is there, whatever is wrong with it.
+                return None
+            else:
+                return None
+        return Missing(seen.session, seen.position, seen.seen_at)

@@ -131,6 +131,10 @@ class DirectoryBackend(Backend):
             except BaseException:
                 lock.release()
                 raise
+        except FileNotFoundError:
+            # Deleted, and the trash emptied, since the folder was opened.
+            folder.close()
+            raise SessionNotFound(session) from None
         except BaseException:
             folder.close()
             raise
@@ -384,7 +388,10 @@ class DirectoryBackend(Backend):
     def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
         name = escape_id(session)
         with self._folder(session) as folder:
-            lock = Lock(folder, session, runtime=self._runtime)
+            try:
+                lock = Lock(folder, session, runtime=self._runtime)
+            except FileNotFoundError:
+                raise SessionNotFound(session) from None
             try:
                 self._refuse_if_gone(session, folder)
                 with self._space.open() as space, space.child("sessions") as sessions:

@@ -209,7 +209,7 @@ class _Reference:
 
 
 class References:
-    """Which content the events of one log refer to, pin, and had expired."""
+    """Which content the events of one log refer to and pin."""
 
     def __init__(self, backend: Backend, session: str) -> None:
         """Read the log; only records that name stored content are decoded."""
@@ -218,7 +218,6 @@ class References:
         self._names = {blob.digest.encode(): blob.digest for blob in self._stored}
         self._found: dict[str, _Reference] = {}
         self.pinned: set[str] = set()
-        self.expired: dict[str, int] = {}
         if self._names:
             for piece in backend.scan(session, backend.stored(session).begin):
                 for line in piece.lines:
@@ -242,8 +241,6 @@ class References:
             reference.seq = record.last
             reference.time = max(event.time for event in record.events())
             reference.kinds.add(record.type)
-            # Referred to again, so it was put again.
-            self.expired.pop(digest, None)
 
     def _named(self, line: bytes) -> Iterator[str]:
         for run in _DIGITS.finditer(line):
@@ -255,13 +252,8 @@ class References:
     def _keep_books(self, record: Record, named: set[str]) -> None:
         if record.type == _PINNED:
             self.pinned |= named
-            for digest in named:
-                self.expired.pop(digest, None)
         elif record.type == _UNPINNED:
             self.pinned -= named
-        else:
-            time = max(event.time for event in record.events())
-            self.expired.update(dict.fromkeys(named, time))
 
     def expiry(self, rule: Rule, now: int, fresh: Collection[str] = ()) -> Expiry:
         """What expires by the rule at `now`, and what nobody refers to; nothing that is `fresh`."""
@@ -275,16 +267,10 @@ class References:
             reference = self._found.get(digest)
             if reference is None:
                 unreferenced.append(blob)
-            elif self._is_left(blob) or (
-                digest not in latest and _falls_under(reference, rule, now)
-            ):
+            elif digest not in latest and _falls_under(reference, rule, now):
                 expired.append(blob)
         kept = len(self._stored) - len(expired) - len(unreferenced)
         return Expiry(self._session, tuple(expired), tuple(unreferenced), kept)
-
-    def _is_left(self, blob: Blob) -> bool:
-        """Whether it was to be removed and is still there: a crash came in between."""
-        return blob.stored_at <= self.expired.get(blob.digest, -1)
 
 
 def _falls_under(reference: _Reference, rule: Rule, now: int) -> bool:

@@ -251,13 +251,13 @@ class Session(Committer):
             self._check()
             if self._hold is None or not self._backend.persistent:
                 return Expiry(self.id, (), (), 0)
-            references = References(self._backend, self.id)
-            found = references.expiry(rule, self._runtime.now_ms(), self._put)
+            now = self._runtime.now_ms()
+            found = References(self._backend, self.id).expiry(rule, now, self._put)
             if not dry_run:
-                # Written down first: the log knows why what it refers to is not there.
-                new = [b.digest for b in found.expired if b.digest not in references.expired]
-                for start in range(0, len(new), DIGESTS_MAX):
-                    part = new[start : start + DIGESTS_MAX]
+                # Written down first: the log knows why what it refers to is not there. What a crash
+                # spares expires again.
+                for start in range(0, len(found.expired), DIGESTS_MAX):
+                    part = [b.digest for b in found.expired[start : start + DIGESTS_MAX]]
                     self.append("content/expired", {"blobs": part, "rule": rule.as_data()})
                 gone = [blob.digest for blob in (*found.expired, *found.unreferenced)]
                 self._backend.drop_blobs(self._hold, gone)

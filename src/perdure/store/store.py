@@ -258,7 +258,8 @@ class Store(Keeping):
         if live:
             return _append_to(live[0], batch)
         if not batch:
-            self._backend.stored(id)
+            with self._retention.telling(id):
+                self._backend.stored(id)
             return []
         with self.writer(id) as session:
             return _append_to(session, batch)

@@ -32,9 +32,14 @@ from perdure.testing.ledger import Finding, Ledger, Note, NoteReader, send
 from perdure.testing.survival import check_readers, check_writers
 
 __all__ = [
+    "ANY",
+    "ENCODINGS",
+    "HALF",
     "Death",
+    "Executioner",
     "Opener",
     "crash_points",
+    "forked",
     "in_own_process",
     "kill_writers",
     "load",
@@ -42,10 +47,13 @@ __all__ = [
 ]
 
 ENCODINGS = ("zst", "raw")
+HALF = "write.half"
+ANY = "any"
+"""Stands for every crash point: a visit of one counts, whichever it is."""
+
 _STEPS = 40
 _CHAIN = 6
 _MISSES_MAX = 60
-_HALF = "write.half"
 
 Opener = Callable[[str, str, Runtime], Store]
 """Opens the store at a path, with an encoding, for a runtime."""
@@ -55,8 +63,8 @@ class Death(NamedTuple):
     """When a child dies.
 
     Attributes:
-        point: name of a crash point, or None.
-        visit: the how-manieth visit of it, from 1.
+        point: name of a crash point, or `ANY`, or None.
+        visit: the how-manieth visit of it, from 1; of `HALF`, the how-manieth write.
         acknowledgements: the parent sends SIGKILL after reading this many, or None.
 
     """
@@ -86,59 +94,118 @@ def crash_points(package: str = "perdure.durable") -> list[str]:
 # --- the child -----------------------------------------------------------------------------------
 
 
-class _Executioner:
-    """Counts visits of crash points and kills its process at the one that was ordered."""
+class Executioner:
+    """Counts visits of crash points and kills its process at the one that was ordered.
 
-    def __init__(self, death: Death, observer: crash.Observer | None) -> None:
+    Attributes:
+        visits: how often each point was visited.
+        names: the points in the order of their visits.
+        fresh: which visits, from 1, were the first after something had been changed; known only
+            with an observer.
+
+    """
+
+    def __init__(
+        self,
+        death: Death,
+        note: Callable[[Note], None],
+        *,
+        observer: crash.Observer | None = None,
+        sync: bool = True,
+    ) -> None:
+        """Not armed yet; `note` hears where it strikes."""
         self._death = death
-        self._observer = observer
+        self._note = note
+        self._observer = self._observe if observer is not None else None
+        self._tell = observer
+        self._sync = sync
+        self._changed = False
         self.visits: Counter[str] = Counter()
+        self.names: list[str] = []
+        self.fresh: list[int] = []
+
+    def arm(self, halves: frozenset[str] = frozenset()) -> None:
+        """Count from here on."""
+        crash.arm(hook=self, halves=halves, observer=self._observer, without_sync=not self._sync)
+
+    def _observe(self, kind: str, **facts: Any) -> None:
+        self._changed = self._changed or kind != "sync"
+        if self._tell is not None:
+            self._tell(kind, **facts)
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The visits, with every write as one that could have been half a write."""
+        return {**self.visits, HALF: self.visits["write.before"], ANY: self.visits[ANY]}
 
     def __call__(self, name: str) -> None:
+        """A point was reached."""
         self.visits[name] += 1
-        if name == "write.before":
-            self._at_write()
-        if name == self._death.point and self.visits[name] == self._death.visit:
+        self.visits[ANY] += 1
+        self.names.append(name)
+        if self._changed or name.startswith("evidence."):
+            self.fresh.append(self.visits[ANY])
+            self._changed = False
+        point, visit = self._death.point, self._death.visit
+        if name == "write.before" and point == HALF and self.visits[name] == visit:
+            # In time: from here on there is no way back.
+            self.visits[HALF] = visit - 1
+            self.arm(halves=frozenset({HALF}))
+        if point in (name, ANY) and self.visits[point] == visit:
+            self._note(Note("dying", name))
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _at_write(self) -> None:
-        """Order half a write in time: from here on there is no way back."""
-        if self._death.point == _HALF and self.visits["write.before"] == self._death.visit:
-            self.visits[_HALF] = self._death.visit - 1
-            crash.arm(
-                hook=self,
-                halves=frozenset({_HALF}),
-                observer=self._observer,
-                without_sync=crash.syncs_disabled(),
-            )
+
+def forked(body: Callable[[Callable[[Note], None]], None], name: str) -> Iterator[Note]:
+    """Fork a child that calls `body` with a function that reports, and yield its notes.
+
+    The last note is `died`, with the point at which its executioner struck, if it did, or if
+    the caller killed it (its process id is in the first note, `begun`); or `finished`.
 
 
-def _child(
-    descriptor: int,
-    open_store: Callable[[], Store],
-    seed: str,
-    death: Death,
-    *,
-    steps: int,
-    trace: bool,
-    sync: bool,
-) -> NoReturn:
+    Raises:
+        Finding: `body` raised, or the child died of something else.
+
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _child(body, writing)
+    os.close(writing)
+    status = None
+    try:
+        yield Note("begun", facts={"pid": pid})
+        last, point = Note("died"), ""
+        for note in NoteReader(reading):
+            if note.kind == "failed":
+                raise Finding(f"{name} failed: {note.facts['traceback']}")
+            if note.kind == "finished":
+                last = note
+            elif note.kind == "dying":
+                point = note.session
+            else:
+                yield note
+        _, status = os.waitpid(pid, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if last.kind == "died" and not killed:
+            raise Finding(f"{name} ended with status {status}")
+        yield Note("died", facts={"point": point}) if killed else last
+    finally:
+        os.close(reading)
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _child(body: Callable[[Callable[[Note], None]], None], descriptor: int) -> NoReturn:
     def note(one: Note) -> None:
         send(descriptor, one)
 
-    def observer(kind: str, **facts: Any) -> None:
-        note(Note("operation", kind, facts=facts))
-
-    executioner = _Executioner(death, observer if trace else None)
     status = 0
     try:
-        crash.arm(hook=executioner, observer=observer if trace else None, without_sync=not sync)
-        with open_store() as store:
-            name = f"{seed}".rpartition(":")[2]
-            agents.Agent(store, random.Random(seed), note, name=name).run(steps)
-        visits = dict(executioner.visits)
-        visits[_HALF] = visits.get("write.before", 0)
-        note(Note("finished", facts=visits))
+        body(note)
+        note(Note("finished"))
     except BaseException:  # noqa: BLE001 - whatever ends the child, the parent has to hear of it
         note(Note("failed", facts={"traceback": traceback.format_exc()}))
         status = 1
@@ -163,36 +230,32 @@ def run_child(
         Finding: the agent failed, or died of something else.
 
     """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _child(writing, open_store, seed, death, steps=steps, trace=trace, sync=sync)
-    os.close(writing)
-    status = None
+
+    def body(note: Callable[[Note], None]) -> None:
+        def observer(kind: str, **facts: Any) -> None:
+            note(Note("operation", kind, facts=facts))
+
+        executioner = Executioner(death, note, observer=observer if trace else None, sync=sync)
+        executioner.arm()
+        with open_store() as store:
+            name = f"{seed}".rpartition(":")[2]
+            agents.Agent(store, random.Random(seed), note, name=name).run(steps)
+        note(Note("visits", facts=executioner.told))
+
+    pid, visits = 0, {}
     acknowledgements = itertools.count(1)
-    try:
-        last = Note("died")
-        for note in NoteReader(reading):
-            if note.kind == "failed":
-                raise Finding(f"the agent {seed} failed: {note.facts['traceback']}")
-            if note.kind == "finished":
-                last = note
-                continue
+    for note in forked(body, f"the agent {seed}"):
+        if note.kind == "begun":
+            pid = note.facts["pid"]
+        elif note.kind == "visits":
+            visits = note.facts
+        elif note.kind == "finished":
+            yield Note("finished", facts=visits)
+        else:
             yield note
             known = note.kind == "acknowledged" and next(acknowledgements)
             if known and known == death.acknowledgements:
                 os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        if last.kind == "died" and not killed:
-            raise Finding(f"the agent {seed} ended with status {status}")
-        yield Note("died") if killed else last
-    finally:
-        os.close(reading)
-        if status is None:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 # --- the chain -----------------------------------------------------------------------------------
@@ -343,7 +406,7 @@ def _kill_chain(chain: _Chain, plan: _Plan) -> None:
             break  # only the first child of a chain makes the folders
         if point.startswith("cut."):
             # Only a torn tail is cut off: somebody has to leave one.
-            deaths.insert(0, plan.death(_HALF))
+            deaths.insert(0, plan.death(HALF))
         if point == "remove.before":
             # Only half-built sessions are removed: somebody has to die while he builds one.
             deaths.insert(0, plan.death("move.before"))

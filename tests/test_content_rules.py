@@ -1,4 +1,4 @@
-"""What is kept, what expires, and what deleting leaves: the rules, each where it is easy to miss."""
+"""What is kept, what expires, and what deleting leaves: rules, where they are easy to miss."""
 
 import os
 import tracemalloc

@@ -66,7 +66,7 @@ def _check_private(path: str, status: os.stat_result) -> None:
         if kind == stat.S_IFDIR:
             fix = f"name another folder, or if it is the store's alone: {fix}"
         raise UnsafeFile(path, f"mode {mode:o} lets others in, expected {wanted:o}", hint=fix)
-    if kind == stat.S_IFREG and status.st_nlink != 1:
+    if kind == stat.S_IFREG and status.st_nlink > 1:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
 
 
@@ -204,6 +204,17 @@ class Folder(Opened):
 
         """
         path = os.path.join(self.path, name)
+        while True:
+            descriptor, status = self._open_checked(path, name, flags)
+            if status.st_nlink:
+                break
+            # It lost its name between the two calls: the one that has it now is meant, if any.
+            os.close(descriptor)
+        if flags & os.O_EXCL and crash.observed():
+            crash.observe("create", parent=self.inode, name=name, inode=status.st_ino)
+        return descriptor
+
+    def _open_checked(self, path: str, name: str, flags: int) -> tuple[int, os.stat_result]:
         try:
             crash.point("file.open")
             descriptor = os.open(name, flags | _NO_FOLLOW, _FILE_MODE, dir_fd=self.fd)
@@ -219,9 +230,7 @@ class Folder(Opened):
         except BaseException:
             os.close(descriptor)
             raise
-        if flags & os.O_EXCL and crash.observed():
-            crash.observe("create", parent=self.inode, name=name, inode=status.st_ino)
-        return descriptor
+        return descriptor, status
 
     def open_or_create(self, name: str) -> int:
         """Open a private file for reading and writing, creating it empty where missing."""

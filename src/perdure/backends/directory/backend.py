@@ -103,6 +103,8 @@ class DirectoryBackend(Backend):
         for layout in LAYOUTS.values():
             if folder.stat(layout.file_name):
                 return layout
+        # One that is removed loses its log before its folder.
+        self._refuse_if_gone(session, folder)
         raise SessionDamaged(session, _NO_LOG, kind="header", start=0, end=0)
 
     def _reader(self, session: str) -> tuple[ReadFile, Layout]:
@@ -302,20 +304,32 @@ class DirectoryBackend(Backend):
             return
         with sessions:
             for name in sessions.names():
-                yield self._entry(sessions, name)
+                entry = self._entry(sessions, name)
+                if entry is not None:
+                    yield entry
 
-    def _entry(self, sessions: Folder, name: str) -> Entry:
-        """One session of the listing; whatever is wrong with it stays its own affair."""
+    def _entry(self, sessions: Folder, name: str) -> Entry | None:
+        """One session of the listing; whatever is wrong with it stays its own affair.
+
+        None if it was deleted meanwhile.
+        """
+        folder = None
         try:
-            with sessions.child(name) as folder:
-                return self._entry_in(folder, name)
+            folder = sessions.child(name)
+            return self._entry_in(folder, name)
         except FileNotFoundError:
+            there = sessions.stat(name)
+            if there is None or (folder is not None and there.st_ino != folder.inode):
+                return None
             problem = Problem("header", None, 0, 0, _NO_LOG)
         except (StorageUnavailable, StorageFull) as error:
             # It says nothing about the session.
             problem = Problem("unreadable", None, 0, 0, error.message)
         except PerdureError as error:
             problem = Problem("header", None, 0, 0, error.message)
+        finally:
+            if folder is not None:
+                folder.close()
         id = unescape_name(name) or name
         return Entry(name, id, None, problem, f"{self._prefix()}{name}")
 

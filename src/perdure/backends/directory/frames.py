@@ -162,11 +162,12 @@ class _SurePlaces:
 
     def behind(self, start: int) -> int:
         """The nearest sure place behind damage that begins at `start`."""
-        end = self._by_trailer(start)
+        # A writer may have cut the file off meanwhile.
+        end = max(self._by_trailer(start), start)
         # A frame before that place may have lost its trailer; the search for it is bounded.
         for size in (_NEAR, _SEARCHED):
             left = _CANDIDATES_MAX
-            region = self._file.read(start + 1, min(end - start - 1, size))
+            region = self._file.read(start + 1, max(0, min(end - start - 1, size)))
             at = region.find(FRAME_MAGIC)
             while at >= 0 and left:
                 left -= 1

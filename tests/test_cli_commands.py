@@ -147,7 +147,7 @@ def test_unknown_session_is_not_found(line: Line, command: list[str]) -> None:
         "hint": "list the sessions with store.list() or `perdure ls`",
         "retryable": False,
         "exit": 5,
-        "facts": {"session": "x", "deleted_at": None},
+        "facts": {"session": "x", "deleted_at": None, "missing": None},
     }
     assert not line.location.exists()
 
@@ -404,8 +404,7 @@ def test_damaged_store_is_refused(line: Line) -> None:
     line.location.chmod(0o755)
     error = line.error("ls")
     assert (error["code"], error["exit"]) == ("unsafe-file", 1)
-    assert error["hint"].startswith("name another folder")
-    assert error["hint"].endswith(f"chmod 700 {line.location}")
+    assert "mode 700" in error["hint"]
 
 
 def test_unknown_kind_of_store_is_wrong_usage() -> None:

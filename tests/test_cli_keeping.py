@@ -313,7 +313,7 @@ def test_accept_makes_an_older_copy_the_truth(line: Line, store: perdure.Store) 
 
     asked = line("accept", "s")
     assert asked.exit_code == Exit.USAGE
-    assert "events up to 2 were acknowledged" in asked.stdout
+    assert "events 2 to 2 were acknowledged and are missing" in asked.stdout
     assert line("verify").exit_code == Exit.DAMAGE
     accepted = line.json("accept", "s", "--yes")
     assert (accepted["session"], accepted["accepted"]) == ("s", True)

@@ -391,19 +391,28 @@ def test_a_folder_removed_by_hand_is_missing(root: Path, opened: Callable[[], St
         assert (store.verify("s").status, store.missing()) == ("ok", [])
 
 
-def test_a_missing_id_can_be_used_again(root: Path, opened: Callable[[], Store]) -> None:
-    """A new session under the id of one that vanished is no damage, forgotten or not."""
+def test_a_missing_id_is_kept_until_it_is_forgotten(
+    root: Path, opened: Callable[[], Store]
+) -> None:
+    """A new session in the place of one that vanished would hide the loss, so there is none."""
     extend(opened, FULL)
     shutil.rmtree(place_of(root))
+    with opened() as store:
+        begun = store.create()
+        for refused in (lambda: store.create("s"), lambda: store.create("s", created_at=1)):
+            with pytest.raises(SessionExists) as exists:
+                refused()
+            assert (exists.value.missing, exists.value.deleted_at) == (FULL - 1, None)
+        with pytest.raises(SessionNotFound) as gone:
+            store.writer("s")
+        assert gone.value.missing == FULL - 1
+        begun.append("x")
+        assert [each.id for each in store.missing()] == ["s"]
+        store.forget("s")
     extend(opened, OLD)
     with opened() as store:
         assert (store.verify("s").status, store.missing(), store.reports()) == ("ok", [], [])
         assert numbers(store) == [*range(OLD)]
-    extend(opened, 1)
-    (place_of(root) / "tail").unlink()
-    cut_last(root, opened)
-    with opened() as store:
-        assert_missing(store, first=OLD, last=OLD)
 
 
 # --- evidence that is damaged, foreign or locked -------------------------------------------------

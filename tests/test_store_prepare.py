@@ -53,8 +53,9 @@ def test_a_reservation_is_exclusive(store: Store) -> None:
         with pytest.raises(SessionBusy):
             store.prepare("s")
         assert prepared.header.id == "s"
-        session = prepared.session()
-    assert session.append("x").seq == prepared.position.seq + 1
+        before, session = prepared.position, prepared.session()
+    assert session.append("x").seq == before.seq + 1
+    assert prepared.position == session.position
     session.close()
 
 

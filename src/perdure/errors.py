@@ -95,6 +95,10 @@ class PersistenceDisabled(PerdureError):
         self.operation = operation
 
 
+_BRING_BACK = (
+    "bring its folder back; if it is gone for good, store.forget(id) or `perdure forget` says so "
+    "and frees the id"
+)
 _LIST = "list the sessions with store.list() or `perdure ls`"
 
 
@@ -102,39 +106,59 @@ _LIST = "list the sessions with store.list() or `perdure ls`"
 
 
 class SessionNotFound(PerdureError):
-    """No session of that id is stored here. `deleted_at` (Unix ms): it is in the trash, or was."""
+    """No session of that id is stored here.
+
+    `deleted_at` (Unix ms): it is in the trash, or was. `missing`: it was stored here, up to this
+    event, and is gone though nobody deleted it.
+    """
 
     code = "session-not-found"
 
-    def __init__(self, session: str, *, deleted_at: int | None = None) -> None:
+    def __init__(
+        self, session: str, *, deleted_at: int | None = None, missing: int | None = None
+    ) -> None:
         """Name the id that was asked for."""
         message, hint = f"no session {session!r} in this store", _LIST
         if deleted_at is not None:
             message = f"session {session!r} was deleted at {_clock(deleted_at)}"
             hint = "store.restore(id) or `perdure restore` brings it back while it is in the trash"
+        elif missing is not None:
+            message = f"session {session!r} was stored here, up to event {missing}, and is gone"
+            hint = _BRING_BACK
         super().__init__(message, hint=hint)
         self.session = session
         self.deleted_at = deleted_at
+        self.missing = missing
 
 
 class SessionExists(PerdureError):
     """The id is taken: another writer's first durable append came before.
 
-    `deleted_at` (Unix ms): by a deleted session, which nothing brings back unasked.
+    `deleted_at` (Unix ms): by a deleted session, which nothing brings back unasked. `missing`: by
+    one that was stored here, up to this event, and is gone though nobody deleted it.
     """
 
     code = "session-exists"
 
-    def __init__(self, session: str, *, deleted_at: int | None = None) -> None:
+    def __init__(
+        self, session: str, *, deleted_at: int | None = None, missing: int | None = None
+    ) -> None:
         """Name the id that is taken."""
         message = f"a session {session!r} exists already"
         hint = "choose another id, or continue it with store.writer(id)"
         if deleted_at is not None:
             message = f"session {session!r} was deleted at {_clock(deleted_at)} and keeps its id"
-            hint = "store.restore(id) brings it back, store.forget(id) gives the id free"
+            hint = (
+                "store.restore(id) brings it back; once the trash is emptied, store.forget(id) or "
+                "`perdure forget` frees the id"
+            )
+        elif missing is not None:
+            message = f"session {session!r} was stored here, up to event {missing}, and is gone"
+            hint = _BRING_BACK
         super().__init__(message, hint=hint)
         self.session = session
         self.deleted_at = deleted_at
+        self.missing = missing
 
 
 class SessionBusy(PerdureError):
@@ -161,7 +185,7 @@ class SessionBusy(PerdureError):
         if pid is not None:
             when = "?" if since is None else _clock(since)
             who = f"{'this process, ' if here else ''}pid {pid} on {host} since {when}"
-        hint = "reading never waits; to write, wait with wait=seconds or end the other writer"
+        hint = "reading never waits; to write, try again later, wait=seconds does it for you"
         if here:
             hint = "use the session that is open, or close it first"
         if reentered:
@@ -317,10 +341,13 @@ class SessionDamaged(PerdureError):
         end: int | None = None,
     ) -> None:
         """Say where the verified prefix ends and why."""
-        super().__init__(
-            f"session {session!r} is damaged: {reason}",
-            hint="what is intact can still be read; `perdure show` and `verify` say what is",
-        )
+        hint = "what is intact can still be read; `perdure show` and `verify` say what is"
+        if kind in ("missing-tail", "evidence"):
+            hint = (
+                "look for the newer copy first; if there is none, store.accept(id) or "
+                "`perdure accept` makes this one the truth"
+            )
+        super().__init__(f"session {session!r} is damaged: {reason}", hint=hint)
         self.session = session
         self.reason = reason
         self.kind = kind
@@ -338,7 +365,7 @@ class ContentExpired(PerdureError):
         """Name the content by its SHA-256."""
         super().__init__(
             f"content {digest} of session {session!r} is not stored any more",
-            hint="it expired; pin what has to stay with session.pin(digest)",
+            hint="it expired, or was never put here; session.pin(digest) keeps what has to stay",
         )
         self.session = session
         self.digest = digest

@@ -4,7 +4,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from perdure.aio.loops import Signal, checkpoint, signal
 
@@ -172,6 +172,16 @@ class Awaiting(Coroutine[Any, Any, T_co]):
 
     def _never_begun(self) -> None:
         """It is cancelled before anybody waited."""
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("this is not the answer yet: await it")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        raise TypeError("this is not the answer yet: await it")
+
+    __hash__ = Coroutine.__hash__
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return (yield from self._wait().__await__())

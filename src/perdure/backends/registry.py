@@ -29,12 +29,12 @@ def open_backend(
         InvalidValue: no backend has that scheme, or the path is empty.
 
     """
-    text = os.fspath(location)
     try:
+        text = os.fspath(location)
         if not isinstance(text, str) or b"\0" in os.fsencode(text):
             raise ValueError
-    except ValueError:
-        raise InvalidValue("location", f"{text!r:.80} names no folder") from None
+    except (TypeError, ValueError):
+        raise InvalidValue("location", f"{location!r:.80} names no folder") from None
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme.isalnum() or len(scheme) == 1:
         scheme, rest = "dir", text

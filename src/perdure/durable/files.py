@@ -31,7 +31,11 @@ def translated(error: OSError, path: str) -> PerdureError:
     if error.errno in _FULL:
         return StorageFull(path, reason)
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return UnsafeFile(path, "a link or another kind of file stands in the way")
+        return UnsafeFile(
+            path,
+            "a link or another kind of file stands in the way",
+            hint="if it is a link, name the place that it leads to",
+        )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageUnavailable(
             path, reason, hint="close sessions or raise the limit of open files"
@@ -64,7 +68,7 @@ def _check_private(path: str, status: os.stat_result) -> None:
     if mode & 0o077:
         fix = f"chmod {wanted:o} {path}"
         if kind == stat.S_IFDIR:
-            fix = f"name another folder, or if it is the store's alone: {fix}"
+            fix = "a store needs folders that are its own, with mode 700"
         raise UnsafeFile(path, f"mode {mode:o} lets others in, expected {wanted:o}", hint=fix)
     if kind == stat.S_IFREG and status.st_nlink > 1:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")

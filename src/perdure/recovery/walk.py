@@ -285,7 +285,9 @@ class Walk:
         if self.problem is not None and self.problem.record is None:
             self.problem = self.problem._replace(record=self.position.seq + 1)
         if self.problem is None and not kept and known is not None:
-            missing = f"events up to {known.seq} were acknowledged, the log ends before"
+            missing = (
+                f"events {self.position.seq + 1} to {known.seq} were acknowledged and are missing"
+            )
             self.problem = Problem(
                 "missing-tail", self.position.seq + 1, self.end, self.end, missing
             )

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Trashed
-from perdure.errors import InvalidValue, PerdureError, SessionExists, SessionNotFound
+from perdure.errors import InvalidValue, PerdureError, SessionNotFound, StorageFull
 from perdure.evidence import About, Acceptance, Deleted, Seen
 from perdure.model.header import check_id
 from perdure.model.record import Position
@@ -18,7 +18,7 @@ from perdure.recovery.walk import Known
 from perdure.runtime import Runtime
 from perdure.store.inspection import damage
 from perdure.store.survey import Survey
-from perdure.store.witness import Witness, known_of
+from perdure.store.witness import Witness, known_of, last_of
 
 __all__ = ["Missing", "Retention"]
 
@@ -52,27 +52,22 @@ class Retention:
         self._survey = survey
         self._runtime = runtime
 
-    def refuse_if_deleted(self, session: str) -> None:
-        """Keep a deleted session's id from a new one.
-
-        Raises:
-            SessionExists: with `deleted_at`.
-
-        """
-        deleted = self._witness.about_to_write(session).deleted
-        if deleted is not None:
-            raise SessionExists(session, deleted_at=deleted.deleted_at)
-
     @contextmanager
     def telling(self, session: str) -> Iterator[None]:
-        """Let a session that is not found say that it was deleted, the trash emptied or not."""
+        """Let a session that is not found say that it was deleted, or vanished."""
         try:
             yield
         except SessionNotFound as error:
-            deleted = self._witness.about(session).deleted
-            if error.deleted_at is not None or error.session != session or deleted is None:
+            if error.deleted_at is not None or error.session != session:
                 raise
-            raise SessionNotFound(session, deleted_at=deleted.deleted_at) from None
+            about = self._witness.about(session)
+            if about.deleted is not None:
+                deleted_at = about.deleted.deleted_at
+                raise SessionNotFound(session, deleted_at=deleted_at) from None
+            if about.seen and self._missing(last_of(about.seen)) is not None:
+                missing = last_of(about.seen).position.seq
+                raise SessionNotFound(session, missing=missing) from None
+            raise
 
     def delete(self, session: str) -> Trashed:
         """See `Store.delete`."""
@@ -114,7 +109,7 @@ class Retention:
             if late or (session is not None and trashed.id != session):
                 continue
             try:
-                if self._backend.purge(trashed, self._bury_for_certain):
+                if self._purge(trashed):
                     gone.append(trashed)
             except PerdureError as error:
                 # The others go all the same.
@@ -122,6 +117,21 @@ class Retention:
         if failure is not None:
             raise failure
         return gone
+
+    def _purge(self, trashed: Trashed) -> bool:
+        full: list[StorageFull] = []
+
+        def bury(trashed: Trashed) -> None:
+            try:
+                self._bury_for_certain(trashed)
+            except StorageFull as error:
+                # Whoever empties the trash may need just that: there is room when it is removed.
+                full.append(error)
+
+        removed = self._backend.purge(trashed, bury)
+        if full:
+            self._bury_for_certain(trashed)
+        return removed
 
     def accept(self, session: str, wait: float) -> Position:
         """See `Store.accept`."""
@@ -190,8 +200,7 @@ class Retention:
     def missing_one(self, session: str) -> Missing | None:
         """The same of one id; None if it was never stored, or its absence is no wonder."""
         seen = self._witness.about(session).seen
-        last = max(seen, key=lambda one: one.seen_at, default=None)
-        return None if last is None else self._missing(last)
+        return self._missing(last_of(seen)) if seen else None
 
     def _missing(self, seen: Seen) -> Missing | None:
         # Twice: it may be restored between a look at the sessions and one at the trash.

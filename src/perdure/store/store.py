@@ -161,11 +161,11 @@ class Store(Keeping):
         if self._backend.persistent:
             try:
                 self._backend.stored(header.id)
-            except SessionNotFound as missing:
-                if missing.deleted_at is not None:
-                    raise SessionExists(header.id, deleted_at=missing.deleted_at) from None
+            except SessionNotFound as error:
+                if error.deleted_at is not None:
+                    raise SessionExists(header.id, deleted_at=error.deleted_at) from None
                 if id is not None:
-                    self._retention.refuse_if_deleted(header.id)
+                    self._witness.announce(header)
             else:
                 raise SessionExists(header.id)
         return self._session(header, None, {})

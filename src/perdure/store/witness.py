@@ -21,7 +21,7 @@ from perdure.recovery.walk import Known, Problem
 from perdure.runtime import Runtime
 from perdure.store.flusher import DELAY_SECONDS, Flusher
 
-__all__ = ["EVIDENCE_DELAY_SECONDS", "EvidenceState", "Witness", "known_of"]
+__all__ = ["EVIDENCE_DELAY_SECONDS", "EvidenceState", "Witness", "known_of", "last_of"]
 
 EVIDENCE_DELAY_SECONDS = 5.0
 """Evidence is at most this old, and no older than the end of the last turn."""
@@ -51,6 +51,11 @@ def namespace_key(parts: Sequence[str]) -> str:
     return "/".join(quoted)
 
 
+def last_of(seen: Sequence[Seen]) -> Seen:
+    """What was seen last of several logs that had one id."""
+    return max(seen, key=lambda one: one.seen_at)
+
+
 def known_of(header: Header, tail: Tail, seen: Sequence[Seen]) -> Known:
     """What the log of `header` must hold, by its tail slots and by evidence."""
     slot = tail.acknowledged
@@ -58,8 +63,8 @@ def known_of(header: Header, tail: Tail, seen: Sequence[Seen]) -> Known:
     if mine is None:
         instead = None
         if seen:
-            last = max(seen, key=lambda one: one.seen_at)
-            instead = f"another log of this id was acknowledged, up to event {last.position.seq}"
+            last = last_of(seen).position.seq
+            instead = f"another log of this id was acknowledged, up to event {last}"
         return Known(slot, None, instead)
     if slot is None or mine.seq > slot.seq:
         return Known(mine, slot)
@@ -120,7 +125,7 @@ class Witness:
         """A session is about to be stored for the first time.
 
         Raises:
-            SessionExists: its id belongs to one that was deleted.
+            SessionExists: its id belongs to one that was deleted, or that vanished.
             As `about_to_write`.
 
         """
@@ -128,14 +133,8 @@ class Witness:
         if about.deleted is not None:
             raise SessionExists(header.id, deleted_at=about.deleted.deleted_at)
         if about.seen:
-            # The last log of this id vanished. This one is no replacement that came unseen, and
-            # owes nothing to one of the same header.
-            start = Position(-1, header.genesis)
-            seen = Seen(header.id, header.digest, start, self._runtime.now_ms())
-            if any(one.digest == header.digest for one in about.seen):
-                self.evidence.replace(self.namespace, seen)
-            else:
-                self.evidence.note([(self.namespace, seen)])
+            # The last log of this id vanished: a new one in its place would hide that.
+            raise SessionExists(header.id, missing=last_of(about.seen).position.seq)
 
     def moved(self, header: Header, position: Position, records: Sequence[Record] = ()) -> None:
         """The log is durable up to `position`; noted within seconds, and soon after a turn."""

@@ -76,7 +76,7 @@ def _list(store: Store, session: str, *, as_json: bool) -> None:
     else:
         now = SYSTEM.now_ms()
         cells = [[one.digest, str(one.size), output.span(now - one.stored_at)] for one in blobs]
-        output.table([["DIGEST", "BYTES", "AGE"], *cells], right=(1,))
+        output.table([["DIGEST", "BYTES", "PUT"], *cells], right=(1,))
 
 
 def _check(store: Store, session: str, digest: str) -> int:

@@ -13,7 +13,7 @@ __all__ = ["command"]
 
 @click.command("compact")
 @click.argument("sessions", metavar="[ID]...", nargs=-1, shell_complete=completing.sessions)
-@click.option("--all", "every", is_flag=True, help="All sessions of the store.")
+@click.option("--all", "every", is_flag=True, help="All sessions of the namespace.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], every: bool, as_json: bool) -> int:

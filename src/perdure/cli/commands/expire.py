@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @click.command("expire")
 @click.argument("sessions", metavar="[ID]...", nargs=-1, shell_complete=completing.sessions)
-@click.option("--all", "every", is_flag=True, help="All sessions of the store.")
+@click.option("--all", "every", is_flag=True, help="All sessions of the namespace.")
 @click.option(
     "--older-than",
     callback=age,

@@ -1,6 +1,7 @@
 """`perdure verify`: whether every byte of the sessions holds together, and none has vanished."""
 
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -72,8 +73,10 @@ class _Telling:
         self.bodies: list[dict[str, Any]] = []
         self._as_json = as_json
         self._reports: dict[str, list[Damage]] = defaultdict(list)
-        for damage in store.reports():
-            self._reports[damage.session].append(damage)
+        # What cannot be read is told by `evidence`; the logs are looked at all the same.
+        with suppress(PerdureError):
+            for damage in store.reports():
+                self._reports[damage.session].append(damage)
 
     @property
     def sound(self) -> bool:
@@ -106,8 +109,9 @@ class _Telling:
         """All that is stored, then what is not there any more."""
         for entry in self.store.list():
             self._tell(_verify(self.store, entry))
-        for vanished in self.store.missing():
-            self._tell(missing(vanished.id, vanished.position))
+        with suppress(PerdureError):
+            for vanished in self.store.missing():
+                self._tell(missing(vanished.id, vanished.position))
 
     def _tell(self, report: Report) -> None:
         reports = self._reports[report.session]

@@ -84,7 +84,7 @@ def _ours(backend: DirectoryBackend, session: str) -> dict[str, Any]:
         "header": found.header.digest if found.header is not None else None,
         "count": report.events,
         "hash": verified.hash if verified is not None else "",
-        "sound": report.sound,
+        "sound": report._replace(content=None).sound,
         "events": [_canonical(event.as_dict()) for event in events],
         "end": found.status,
     }

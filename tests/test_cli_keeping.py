@@ -267,16 +267,16 @@ def test_verify_reads_content(line: Line, store: perdure.Store) -> None:
     spoil(line, "b", damaged)
     report = line.json("verify", ends=Exit.DAMAGE)
     content = {each["session"]: each["content"] for each in report["sessions"]}
-    assert content["a"] == {"count": 0, "bytes": 0, "damaged": []}
-    assert content["b"] == {"count": 1, "bytes": 12, "damaged": [damaged]}
-    assert [each["sound"] for each in report["sessions"]] == [True, True]
+    assert content["a"] == {"count": 0, "bytes": 0, "damaged": [], "unreadable": None}
+    assert content["b"] == {"count": 1, "bytes": 12, "damaged": [damaged], "unreadable": None}
+    assert [each["sound"] for each in report["sessions"]] == [True, False]
     assert report["sound"] is False
     assert f"b  2 events, 1 blob\n    content {damaged} is damaged\n" in line("verify").stdout
     assert line("verify", "a").exit_code == Exit.OK
     (line.log("a").parent / "blobs").chmod(0o755)
     result = line("verify", "a")
     assert result.exit_code == Exit.DAMAGE
-    assert "the content of a cannot be listed" in result.stderr
+    assert "its content cannot be listed" in result.stdout
 
 
 def test_verify_tells_if_evidence_cannot_be_read(line: Line, store: perdure.Store) -> None:

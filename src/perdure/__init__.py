@@ -10,6 +10,7 @@ from perdure.model import Event, Header, Parent, Position, Source
 from perdure.recovery.walk import Problem
 from perdure.store import (
     Compacted,
+    ContentReport,
     EvidenceState,
     Expiry,
     Inspection,
@@ -32,6 +33,7 @@ def __getattr__(name: str) -> str:
 __all__ = [
     "Blob",
     "Compacted",
+    "ContentReport",
     "Damage",
     "Entry",
     "Event",

@@ -6,11 +6,12 @@ from perdure.store.prepared import Prepared
 from perdure.store.retention import Missing
 from perdure.store.session import Compacted, Session
 from perdure.store.store import Store, open_store
-from perdure.store.verification import Report
+from perdure.store.verification import ContentReport, Report
 from perdure.store.witness import EvidenceState
 
 __all__ = [
     "Compacted",
+    "ContentReport",
     "EvidenceState",
     "Expiry",
     "Inspection",

@@ -211,8 +211,8 @@ class _Reference:
 class References:
     """Which content the events of one log refer to and pin."""
 
-    def __init__(self, backend: Backend, session: str) -> None:
-        """Read the log; only records that name stored content are decoded."""
+    def __init__(self, backend: Backend, session: str, end: int | None = None) -> None:
+        """Read the log up to `end`; only records that name stored content are decoded."""
         self._session = session
         self._stored = list(backend.blobs(session))
         self._names = {blob.digest.encode(): blob.digest for blob in self._stored}
@@ -220,8 +220,11 @@ class References:
         self.pinned: set[str] = set()
         if self._names:
             for piece in backend.scan(session, backend.stored(session).begin):
+                start = piece.start
                 for line in piece.lines:
-                    self._read(line)
+                    if end is None or start < end:
+                        self._read(line)
+                    start += 0 if piece.framed else len(line)
 
     def _read(self, line: bytes) -> None:
         named = set(self._named(line))

@@ -14,9 +14,11 @@ from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store.content import Expiry, References, content_of, rule_of
+from perdure.store.inspection import damage
 from perdure.store.retention import Missing, Retention
 from perdure.store.session import Compacted, Session
-from perdure.store.witness import EvidenceState, Witness
+from perdure.store.survey import Survey
+from perdure.store.witness import EvidenceState, Witness, known_of
 
 __all__ = ["Keeping", "check_wait"]
 
@@ -27,6 +29,7 @@ class Keeping(ABC):
     _backend: Backend
     _retention: Retention
     _runtime: Runtime
+    _survey: Survey
     _witness: Witness
 
     @abstractmethod
@@ -101,9 +104,21 @@ class Keeping(ABC):
         if dry_run:
             rule = rule_of(older_than, kinds, keep_last)
             with self._retention.telling(id):
-                return References(self._backend, id).expiry(rule, self._runtime.now_ms())
+                # What a writer would set aside refers to nothing.
+                end = self._verified_end(id)
+                return References(self._backend, id, end).expiry(rule, self._runtime.now_ms())
         with self.writer(id, wait=wait) as session:
             return session.expire(older_than=older_than, kinds=kinds, keep_last=keep_last)
+
+    def _verified_end(self, id: str) -> int:
+        stored = self._backend.stored(id)
+        if stored.header is None:
+            raise damage(id, stored)
+        known = known_of(stored.header, self._backend.tail(id), self._witness.about(id).seen)
+        facts = self._survey.recall(id, stored.header, stored.begin, known)
+        if facts.damaged:
+            raise damage(id, stored, facts.ending.problem)
+        return facts.ending.end
 
     # --- whole sessions --------------------------------------------------------------------------
 

@@ -36,7 +36,13 @@ from perdure.store.reading import Pages
 from perdure.store.retention import Retention
 from perdure.store.session import Session
 from perdure.store.survey import Survey
-from perdure.store.verification import Report, missing, unreadable, verify_session
+from perdure.store.verification import (
+    Report,
+    missing,
+    unreadable,
+    verify_content,
+    verify_session,
+)
 from perdure.store.witness import Witness, known_of
 
 __all__ = ["Store", "open_store"]
@@ -327,7 +333,7 @@ class Store(Keeping):
             return raw_lines(self._backend, id, seq)
 
     def verify(self, id: str) -> Report:
-        """Read everything of one session and report; one that vanished is reported as missing.
+        """Read everything of one session, its content too; one that vanished is called missing.
 
         Raises:
             SessionNotFound: there is none, and there was none.
@@ -335,7 +341,10 @@ class Store(Keeping):
         """
         try:
             found = verify_session(self.inspect(id))
-            return found._replace(evidence=self._witness.state().unreadable)
+            return found._replace(
+                evidence=self._witness.state().unreadable,
+                content=verify_content(self._backend, id),
+            )
         except SessionNotFound as error:
             gone = self._retention.missing_one(id) if error.deleted_at is None else None
             if gone is None:

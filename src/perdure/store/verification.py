@@ -2,15 +2,62 @@
 
 from typing import Any, NamedTuple
 
-from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
+from perdure.backends.base import Backend
+from perdure.errors import (
+    ContentExpired,
+    PerdureError,
+    SessionNotFound,
+    StorageFull,
+    StorageUnavailable,
+    UnsafeFile,
+)
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
+from perdure.store.content import content_of
 from perdure.store.inspection import Inspection
 
-__all__ = ["Report", "missing", "unreadable", "verify_session"]
+__all__ = [
+    "ContentReport",
+    "Report",
+    "missing",
+    "unreadable",
+    "verify_content",
+    "verify_session",
+]
 
 
 _UNSOUND = frozenset({"damaged", "missing", "unreadable", "unsafe", "unsupported"})
+
+
+class ContentReport(NamedTuple):
+    """What reading all content of one session found.
+
+    Attributes:
+        blobs: how many there are.
+        size: bytes of all of them.
+        damaged: digests of those whose bytes are other ones, or cannot be read.
+        unreadable: why nobody can say which there are, or None.
+
+    """
+
+    blobs: int
+    size: int
+    damaged: tuple[str, ...]
+    unreadable: str | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether all of it is as it was put."""
+        return not self.damaged and self.unreadable is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "count": self.blobs,
+            "bytes": self.size,
+            "damaged": list(self.damaged),
+            "unreadable": self.unreadable,
+        }
 
 
 class Report(NamedTuple):
@@ -26,6 +73,7 @@ class Report(NamedTuple):
         problems: every place that does not hold together.
         later: number of intact events behind the damage, unverified.
         evidence: why nobody can tell whether records are missing at the end, or None.
+        content: what became of its content; None where there is no session to have any.
 
     """
 
@@ -37,13 +85,14 @@ class Report(NamedTuple):
     problems: list[Problem]
     later: int
     evidence: str | None = None
+    content: ContentReport | None = None
 
     @property
     def sound(self) -> bool:
         """False if something was changed or lost; a torn or interrupted session is sound."""
-        return self.status not in _UNSOUND and not any(
-            problem.kind == "noise" for problem in self.problems
-        )
+        noise = any(problem.kind == "noise" for problem in self.problems)
+        content = self.content is None or self.content.sound
+        return self.status not in _UNSOUND and not noise and content
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -56,6 +105,7 @@ class Report(NamedTuple):
             "closers": self.closers,
             "later": self.later,
             "evidence": self.evidence,
+            "content": self.content.as_dict() if self.content is not None else None,
             "problems": [problem._asdict() for problem in self.problems],
         }
 
@@ -83,6 +133,30 @@ def verify_session(found: Inspection) -> Report:
         problems,
         found.later_count,
     )
+
+
+def verify_content(backend: Backend, session: str) -> ContentReport | None:
+    """Read every blob of a session; None if it is gone meanwhile."""
+    try:
+        stored = list(backend.blobs(session))
+    except SessionNotFound:
+        return None
+    except PerdureError as error:
+        return ContentReport(0, 0, (), error.message)
+    damaged = [blob.digest for blob in stored if not _intact(backend, session, blob.digest)]
+    return ContentReport(len(stored), sum(blob.size for blob in stored), tuple(damaged))
+
+
+def _intact(backend: Backend, session: str, digest: str) -> bool:
+    try:
+        for _ in content_of(backend, session, digest):
+            pass
+    except ContentExpired:
+        # Meanwhile, which is no damage.
+        return True
+    except PerdureError:
+        return False
+    return True
 
 
 def missing(session: str, position: Position) -> Report:

@@ -284,8 +284,17 @@ def read_events(store: Store, id: str, *, sound: bool = True) -> list[Event]:
     return events
 
 
-def check_world(store: Store, before: World, after: World, heard: Heard) -> World:
+def check_world(
+    store: Store,
+    before: World,
+    after: World,
+    heard: Heard,
+    *,
+    returning: Mapping[str, bytes] = {},
+) -> World:
     """Demand of a store whose player died that every session is where and what it may be.
+
+    Content in `returning` may be there again, as it was, if the log says that it expired.
 
     Returns:
         The world that was found; sessions in the trash are taken as they must be.
@@ -317,11 +326,18 @@ def check_world(store: Store, before: World, after: World, heard: Heard) -> Worl
         one = before[id] if before[id].where == where else after[id]
         found.kept[id] = one
         if where == "stored":
-            found.kept[id] = _check_stored(store, id, before[id], after[id], heard)
+            found.kept[id] = _check_stored(store, id, before[id], after[id], heard, returning)
     return found
 
 
-def _check_stored(store: Store, id: str, before: Kept, after: Kept, heard: Heard) -> Kept:
+def _check_stored(  # noqa: PLR0917 - handed on as they came
+    store: Store,
+    id: str,
+    before: Kept,
+    after: Kept,
+    heard: Heard,
+    returning: Mapping[str, bytes],
+) -> Kept:
     sound = before.sound and after.sound
     log = read_events(store, id, sound=sound)
     sure = heard.sure.get(id, 0)
@@ -339,7 +355,8 @@ def _check_stored(store: Store, id: str, before: Kept, after: Kept, heard: Heard
         heard.check_position(id, position)
     elif sound:
         raise Finding(f"{id} stands at {position} with {len(log)} events")
-    stored = check_blobs(store, id, {**before.content, **after.content})
+    back = {digest: value for digest, value in returning.items() if _ordered(log, digest)}
+    stored = check_blobs(store, id, {**back, **before.content, **after.content})
     put = {digest for session, digest in heard.put if session == id}
     for digest in _needed(before, after, log, put) - stored.keys():
         raise Finding(f"{id} lost {digest}, which is needed by {log}")

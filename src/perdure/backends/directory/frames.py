@@ -96,6 +96,9 @@ class ZstdLayout:
             lines = decompress(window.peek(at, length)) if length else None
             if lines is None:
                 end = sure.behind(at)
+                if end <= at:
+                    # Nothing is there any more: a writer has cut the file off meanwhile.
+                    return
                 yield Piece(at, end, (), flaw="incomplete or damaged frame")
                 at = end
                 continue

@@ -10,7 +10,7 @@ from perdure.backends.base import Entry
 from perdure.cli import completing, output
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
-from perdure.errors import ContentExpired, PerdureError, SessionNotFound
+from perdure.errors import PerdureError, SessionNotFound
 from perdure.evidence import Damage
 from perdure.store import Report, Store
 from perdure.store.verification import missing
@@ -115,10 +115,8 @@ class _Telling:
 
     def _tell(self, report: Report) -> None:
         reports = self._reports[report.session]
-        content = self._content(report) if report.status != "missing" else None
         body = {
             **report.as_dict(),
-            "content": content,
             "reports": [
                 {
                     "kind": each.kind,
@@ -130,35 +128,10 @@ class _Telling:
             ],
         }
         self.bodies.append(body)
-        if not report.sound or (content is not None and content["damaged"]):
+        if not report.sound:
             self.code = Exit.DAMAGE  # the gravest of all
         if not self._as_json:
-            _print(report, content, reports)
-
-    def _content(self, report: Report) -> dict[str, Any] | None:
-        """Read every blob."""
-        try:
-            blobs = self.store.blobs(report.session)
-        except SessionNotFound:
-            return None
-        except PerdureError as error:
-            self.code = Exit.DAMAGE
-            output.warning(f"the content of {report.session} cannot be listed: {error}")
-            return None
-        damaged = []
-        for blob in blobs:
-            try:
-                for _ in self.store.open_blob(report.session, blob.digest):
-                    pass
-            except ContentExpired:
-                continue
-            except PerdureError:
-                damaged.append(blob.digest)
-        return {
-            "count": len(blobs),
-            "bytes": sum(blob.size for blob in blobs),
-            "damaged": damaged,
-        }
+            _print(report, reports)
 
 
 def _verify(store: Store, entry: Entry) -> Report:
@@ -170,7 +143,7 @@ def _verify(store: Store, entry: Entry) -> Report:
         return Report(entry.id, "damaged", 0, None, 0, problems, 0)
 
 
-def _print(report: Report, content: dict[str, Any] | None, reports: list[Damage]) -> None:
+def _print(report: Report, reports: list[Damage]) -> None:
     text = f"{report.status:<12} {report.session}"
     if report.status == "missing":
         output.line(text)
@@ -178,8 +151,8 @@ def _print(report: Report, content: dict[str, Any] | None, reports: list[Damage]
         output.line("    bring its folder back, or give up on it with `perdure forget`")
         return
     text += f"  {report.events} events"
-    if content is not None and content["count"]:
-        text += f", {output.counted(content['count'], 'blob')}"
+    if report.content is not None and report.content.blobs:
+        text += f", {output.counted(report.content.blobs, 'blob')}"
     if report.closers:
         text += f", {report.closers} to be added for what a crash left open"
     if report.later:
@@ -189,7 +162,9 @@ def _print(report: Report, content: dict[str, Any] | None, reports: list[Damage]
         output.line(f"    {output.place(problem._asdict())}: {problem.reason}")
     if len(report.problems) > _PROBLEMS_SHOWN:
         output.line(f"    and {len(report.problems) - _PROBLEMS_SHOWN} more")
-    for digest in content["damaged"] if content is not None else ():
+    if report.content is not None and report.content.unreadable is not None:
+        output.line(f"    its content cannot be listed: {report.content.unreadable}")
+    for digest in report.content.damaged if report.content is not None else ():
         output.line(f"    content {digest} is damaged")
     for each in reports:
         when = output.timestamp(each.reported_at)

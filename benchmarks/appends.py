@@ -54,7 +54,7 @@ def _commits_of(folder: Path, session: perdure.Session, path: Path, size: int, p
     over = (mine - ground) / size
     if size == 1:
         return at_most(what, mine, ground, "us", 2, us_over=over)
-    if size == EVENTS_PER_TURN:
+    if size == EVENTS_PER_TURN and pack:
         bound, met = f"floor + {US_PER_EVENT} us an event", over <= US_PER_EVENT
         return Row(what, mine, ground, "us", bound, met, {"us_over_per_event": over})
     return Row(what, mine, ground, "us", more={"us_over_per_event": over})

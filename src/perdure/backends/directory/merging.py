@@ -1,6 +1,6 @@
 """Compaction of a compressed log: many small frames become few, the record lines stay as they are.
 
-A commit is one frame, and a frame of one event compresses badly. Merged frames hold about 256 KiB
+A commit is one frame, and a frame of one event compresses badly. Merged frames hold about 320 KiB
 of lines each, copied byte for byte and in their order: no hash, no number and no link changes.
 """
 
@@ -32,8 +32,8 @@ else:
 
 __all__ = ["CannotCompact", "compacted", "worth_compacting"]
 
-_MERGED_PLAIN = 256 * 1024
-_LARGE_PLAIN = _MERGED_PLAIN // 2
+_MERGED_PLAIN = 320 * 1024
+_LARGE_PLAIN = 128 * 1024
 """Frames of this size stay. Two smaller neighbours fit into one frame, so none are left behind."""
 
 _WORTH_BYTES = 1024 * 1024

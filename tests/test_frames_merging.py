@@ -166,7 +166,7 @@ def test_header_stays_where_it_is(opened: Opener) -> None:
 
 def test_merged_frames_have_a_size(opened: Opener) -> None:
     """Merged frames hold 128 to 320 KiB, all but the last, each with the trailer that it needs."""
-    commits = small(4000)
+    commits = small(6000)
     records = [record for commit in commits for record in commit]
 
     found = frames(compact(opened(log(commits))))[1:]

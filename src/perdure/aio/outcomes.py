@@ -4,7 +4,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perdure.aio.loops import Signal, checkpoint, signal
 
@@ -172,9 +172,6 @@ class Awaiting(Coroutine[Any, Any, T_co]):
 
     def _never_begun(self) -> None:
         """It is cancelled before anybody waited."""
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError("this is not the answer yet: await it")
 
     def __eq__(self, other: object) -> bool:
         if self is other:

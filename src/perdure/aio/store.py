@@ -158,8 +158,10 @@ class AsyncStore(StoreKeeping, ProcessBound):
         """
         if not parts:
             return self
-        store = self._store.namespace(parts[0])
         with self._mutex:
+            if self._closed:
+                raise StoreClosed
+            store = self._store.namespace(parts[0])
             if parts[0] not in self._below or self._below[parts[0]].closed:
                 self._below[parts[0]] = AsyncStore(
                     store, runtime=self._runtime, pools=(self._commits, self._others)

@@ -210,7 +210,8 @@ class Folder(Opened):
         path = os.path.join(self.path, name)
         while True:
             descriptor, status = self._open_checked(path, name, flags)
-            if status.st_nlink:
+            there = status if status.st_nlink else self.stat(name)
+            if there is not None and there.st_ino == status.st_ino:
                 break
             # It lost its name between the two calls: the one that has it now is meant, if any.
             os.close(descriptor)

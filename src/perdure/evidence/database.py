@@ -63,7 +63,8 @@ _SETTINGS = (
     (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
 )
 
-_NONSENSE = (apsw.CorruptError, apsw.NotADBError)
+# Our statements are right: one that is no SQL to the file is damage, too.
+_NONSENSE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 """What SQLite says of a file that is damaged, and what `sql.py` says of tables and rows."""
 
 T = TypeVar("T")
@@ -189,8 +190,18 @@ class Database:
             StorageUnavailable: the medium refuses.
 
         """
-        self.unreadable, answer = self._read(question)
-        return question(MemoryRows()) if answer is None else answer[0]
+        return self.ask(question)[1]
+
+    def ask(self, question: Callable[[Rows], T]) -> tuple[str | None, T]:
+        """As `read`, with why the answer comes from nothing although there is a file, or None.
+
+        Raises:
+            As `read`.
+
+        """
+        why, answer = self._read(question)
+        self.unreadable = why
+        return why, question(MemoryRows()) if answer is None else answer[0]
 
     def read_to_write(self, question: Callable[[Rows], T]) -> T:
         """As `read`, for somebody who will act on the answer: it is made readable first.
@@ -202,9 +213,10 @@ class Database:
             StorageFull: it cannot be made readable.
 
         """
-        self.unreadable, answer = self._read(question)
-        if self.unreadable is None:
-            return question(MemoryRows()) if answer is None else answer[0]
+        # Not by the attribute: another thread's answer may stand there by now.
+        why, answer = self.ask(question)
+        if why is None:
+            return answer
         found: list[T] = []
 
         def ask(stored: Rows) -> None:

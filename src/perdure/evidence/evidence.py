@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Protocol, TypeVar
 
 from perdure.evidence.facts import (
@@ -48,6 +47,9 @@ class _Form(Protocol):
     def read(self, question: Callable[[Rows], T]) -> T:
         """The answer to a question."""
 
+    def ask(self, question: Callable[[Rows], T]) -> tuple[str | None, T]:
+        """As `read`, with why the answer comes from nothing although there is a file, or None."""
+
     def read_to_write(self, question: Callable[[Rows], T]) -> T:
         """The answer to a question, never from nothing because it cannot be read just now."""
 
@@ -70,6 +72,9 @@ class _Memory:
         # A fork within it would leave the mutex locked in the child.
         with undivided(), self._mutex:
             return question(self._rows)
+
+    def ask(self, question: Callable[[Rows], T]) -> tuple[str | None, T]:
+        return None, self.read(question)
 
     def read_to_write(self, question: Callable[[Rows], T]) -> T:
         return self.read(question)
@@ -99,17 +104,19 @@ class Evidence:
         """Keep it in `evidence.sqlite` in an existing folder, or in memory if that is None."""
         self._folder_path = folder_path
         self._runtime = runtime
+        self._made: _Form | None = _Memory() if folder_path is None else None
 
-    @cached_property
+    @property
     def _form(self) -> _Form:
-        if self._folder_path is None:
-            return _Memory()
-        # Only now: who needs no evidence should start without SQLite. A child that was forked in
-        # the middle of an import would wait for it for ever.
-        with undivided():
-            from perdure.evidence.database import Database  # noqa: PLC0415
+        if self._made is None and self._folder_path is not None:
+            # Only now: who needs no evidence should start without SQLite. A child that was forked
+            # in the middle of an import would wait for it for ever.
+            with undivided():
+                from perdure.evidence.database import Database  # noqa: PLC0415
 
-        return Database(self._folder_path, self._runtime)
+                self._made = self._made or Database(self._folder_path, self._runtime)
+        assert self._made is not None  # noqa: S101 - told apart by the path
+        return self._made
 
     @property
     def unreadable(self) -> str | None:
@@ -143,13 +150,18 @@ class Evidence:
         def question(stored: Rows) -> About:
             key = (text_cell(namespace), text_cell(session))
             tombstones = stored.scan(DELETION, *key)
+            settled = stored.scan(ACCEPTANCE, *key)
             return About(
                 tuple(known_of(row) for row in stored.scan(POSITION, *key)),
                 deleted_of(tombstones[0]) if tombstones else None,
                 tuple(damage_of(row) for row in stored.scan(DAMAGE, *key)),
+                acceptance_of(settled[-1]).accepted_at if settled else None,
             )
 
-        return self._form.read_to_write(question) if to_write else self._form.read(question)
+        if to_write:
+            return self._form.read_to_write(question)
+        why, found = self._form.ask(question)
+        return found._replace(unreadable=why)
 
     # --- positions ------------------------------------------------------------------------------
 

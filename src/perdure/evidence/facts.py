@@ -165,12 +165,17 @@ class About(NamedTuple):
         seen: the last position of each log that had it.
         deleted: its tombstone, or None.
         damage: its damage reports.
+        settled_at: Unix milliseconds of the last acceptance, or of its being forgotten; what was
+            seen until then is not noted any more. None if there was none.
+        unreadable: why all this comes from nothing although there is a file, or None.
 
     """
 
     seen: tuple[Seen, ...] = ()
     deleted: Deleted | None = None
     damage: tuple[Damage, ...] = ()
+    settled_at: int | None = None
+    unreadable: str | None = None
 
 
 # --- cells --------------------------------------------------------------------------------------

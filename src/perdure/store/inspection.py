@@ -6,7 +6,7 @@ from functools import cached_property
 from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
 from perdure.errors import SessionDamaged
-from perdure.evidence import Seen
+from perdure.evidence import About
 from perdure.model.event import Draft, Event
 from perdure.model.header import VOCABULARY, Header, encode_header
 from perdure.model.record import BadRecordError, Position, decode_line
@@ -46,12 +46,17 @@ class Inspection:
         return f"<Inspection of {self.id!r}>"
 
     @cached_property
-    def _seen(self) -> tuple[Seen, ...]:
+    def _about(self) -> About:
         """What evidence remembers; asked once, since it only ever follows the log."""
-        return self._witness.about(self.id).seen
+        return self._witness.about(self.id)
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why evidence could not be asked, so that missing records may go unnoticed, or None."""
+        return self._about.unreadable
 
     def _known(self, header: Header) -> Known:
-        return known_of(header, self._backend.tail(self.id), self._seen)
+        return known_of(header, self._backend.tail(self.id), self._about.seen)
 
     def _walk(self, header: Header) -> Walk:
         """A new pass; the tail is read first, so that the log is never behind it."""
@@ -113,7 +118,7 @@ class Inspection:
         tail = self._backend.tail(self.id)
         if not tail.settled or tail.acknowledged is None:
             return False
-        known = known_of(header, tail, self._seen)
+        known = known_of(header, tail, self._about.seen)
         return known.acknowledged == tail.acknowledged and known.instead is None
 
     @property

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from perdure.backends.base import Backend, Trashed
 from perdure.errors import InvalidValue, PerdureError, SessionNotFound, StorageFull
-from perdure.evidence import About, Acceptance, Deleted, Seen
+from perdure.evidence import Acceptance, Deleted, Seen
 from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.recovery.walk import Known
@@ -128,10 +128,11 @@ class Retention:
                 # Whoever empties the trash may need just that: there is room when it is removed.
                 full.append(error)
 
-        removed = self._backend.purge(trashed, bury)
-        if full:
-            self._bury_for_certain(trashed)
-        return removed
+        try:
+            return self._backend.purge(trashed, bury)
+        finally:
+            if full:
+                self._bury_for_certain(trashed)
 
     def accept(self, session: str, wait: float) -> Position:
         """See `Store.accept`."""
@@ -151,6 +152,8 @@ class Retention:
                 facts = self._survey.read(session, header, stored.begin, Known(None))
                 if facts.damaged:
                     raise damage(session, stored, facts.ending.problem)
+            # Durable first: evidence must never know more than the disk.
+            self._backend.settle(hold, facts.ending, tail.acknowledged)
             now = self._runtime.now_ms()
             position = facts.ending.position
             # On record even if nothing is missing: others may still have more to note.
@@ -159,7 +162,6 @@ class Retention:
                 Acceptance(session, header.digest, position, known.acknowledged, now),
             )
             self._witness.drop(session)
-            self._backend.settle(hold, facts.ending, tail.acknowledged)
             return position
         finally:
             hold.release()
@@ -182,7 +184,8 @@ class Retention:
                 f"session {session!r} is stored",
                 hint="delete it first; if an older copy is the truth now, accept it",
             )
-        if self._witness.about_to_write(session) == About():
+        about = self._witness.about_to_write(session)
+        if not (about.seen or about.deleted or about.damage):
             raise SessionNotFound(session)
         self._witness.drop(session)
         self._evidence.forget(self._namespace, session)
@@ -208,8 +211,10 @@ class Retention:
             try:
                 self._backend.stored(seen.session)
             except SessionNotFound as error:
-                deleted = self._witness.about(seen.session).deleted
-                if error.deleted_at is not None or deleted is not None:
+                about = self._witness.about(seen.session)
+                deleted = error.deleted_at is not None or about.deleted is not None
+                if deleted or about.unreadable is not None:
+                    # Who cannot tell accuses nobody.
                     return None
             except PerdureError:
                 # Something is there, whatever is wrong with it.

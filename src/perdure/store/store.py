@@ -212,6 +212,7 @@ class Store(Keeping):
             self._witness.report(id, facts.ending.problem)
             raise damage(id, stored, facts.ending.problem)
         self._witness.sound(id, about)
+        self._witness.begin(id, about)
         self._backend.settle(hold, facts.ending, tail.acknowledged)
         if facts.closers:
             records = seal(hold.position, facts.closers)
@@ -340,11 +341,10 @@ class Store(Keeping):
 
         """
         try:
-            found = verify_session(self.inspect(id))
-            return found._replace(
-                evidence=self._witness.state().unreadable,
-                content=verify_content(self._backend, id),
-            )
+            found = self.inspect(id)
+            report = verify_session(found)
+            content = verify_content(self._backend, id)
+            return report._replace(evidence=found.unreadable, content=content)
         except SessionNotFound as error:
             gone = self._retention.missing_one(id) if error.deleted_at is None else None
             if gone is None:

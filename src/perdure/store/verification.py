@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend
 from perdure.errors import (
+    ContentDamaged,
     ContentExpired,
     PerdureError,
     SessionNotFound,
@@ -143,8 +144,14 @@ def verify_content(backend: Backend, session: str) -> ContentReport | None:
         return None
     except PerdureError as error:
         return ContentReport(0, 0, (), error.message)
-    damaged = [blob.digest for blob in stored if not _intact(backend, session, blob.digest)]
-    return ContentReport(len(stored), sum(blob.size for blob in stored), tuple(damaged))
+    size = sum(blob.size for blob in stored)
+    try:
+        damaged = [blob.digest for blob in stored if not _intact(backend, session, blob.digest)]
+    except SessionNotFound:
+        return None
+    except PerdureError as error:
+        return ContentReport(len(stored), size, (), error.message)
+    return ContentReport(len(stored), size, tuple(damaged))
 
 
 def _intact(backend: Backend, session: str, digest: str) -> bool:
@@ -154,7 +161,7 @@ def _intact(backend: Backend, session: str, digest: str) -> bool:
     except ContentExpired:
         # Meanwhile, which is no damage.
         return True
-    except PerdureError:
+    except (ContentDamaged, UnsafeFile):
         return False
     return True
 

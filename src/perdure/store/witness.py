@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Tail
-from perdure.errors import PerdureError, SessionExists
+from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.evidence import About, Damage, Seen
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
@@ -89,6 +89,7 @@ class Witness:
         self._pushing = threading.RLock()
         self._moved: dict[_Name, tuple[Position, int]] = {}
         self._noted: OrderedDict[_Name, set[Position]] = OrderedDict()
+        self._settled: dict[str, int] = {}
         self._soon: bool | None = None
 
     # --- looking ---------------------------------------------------------------------------------
@@ -97,8 +98,8 @@ class Witness:
         """What is remembered of an id, for readers: evidence keeps nobody from reading the logs."""
         try:
             return self.evidence.about(self.namespace, session)
-        except PerdureError:
-            return About()
+        except PerdureError as error:
+            return About(unreadable=error.message)
 
     def about_to_write(self, session: str) -> About:
         """What is remembered of an id, for whoever acts on it.
@@ -113,11 +114,10 @@ class Witness:
 
     def state(self) -> EvidenceState:
         """Whether evidence can be read."""
-        try:
-            self.evidence.about(self.namespace, "?")
-            return EvidenceState(self.evidence.unreadable, tuple(self.evidence.set_aside))
-        except PerdureError as error:
-            return EvidenceState(error.message, ())
+        unreadable = self.about("?").unreadable
+        with suppress(PerdureError):
+            return EvidenceState(unreadable, tuple(self.evidence.set_aside))
+        return EvidenceState(unreadable, ())
 
     # --- noting ----------------------------------------------------------------------------------
 
@@ -135,6 +135,13 @@ class Witness:
         if about.seen:
             # The last log of this id vanished: a new one in its place would hide that.
             raise SessionExists(header.id, missing=last_of(about.seen).position.seq)
+        self.begin(header.id, about)
+
+    def begin(self, session: str, about: About) -> None:
+        """What is written from now on is newer than what was settled, by whatever clock."""
+        if about.settled_at is not None:
+            with self._mutex:
+                self._settled[session] = about.settled_at
 
     def moved(self, header: Header, position: Position, records: Sequence[Record] = ()) -> None:
         """The log is durable up to `position`; noted within seconds, and soon after a turn."""
@@ -142,7 +149,8 @@ class Witness:
             return
         soon = not records or any(record.type == "turn/end" for record in records)
         with self._mutex:
-            self._moved[header.id, header.digest] = (position, self._runtime.now_ms())
+            seen_at = max(self._runtime.now_ms(), self._settled.get(header.id, -1) + 1)
+            self._moved[header.id, header.digest] = (position, seen_at)
             due = self._soon is None or (soon and not self._soon)
             if due:
                 self._soon = soon
@@ -166,11 +174,11 @@ class Witness:
         with self._pushing:
             with self._mutex:
                 moved, self._moved, self._soon = self._moved, {}, None
-            # What was deleted or forgotten meanwhile is not brought up again.
-            there = {name: each for name, each in moved.items() if self._stored(name)}
-            for name, (position, _) in there.items():
-                self._remember(name, position)
             try:
+                # What was deleted or forgotten meanwhile is not brought up again.
+                there = {name: each for name, each in moved.items() if self._stored(name)}
+                for name, (position, _) in there.items():
+                    self._remember(name, position)
                 self.evidence.note(
                     [(self.namespace, Seen(*name, *each)) for name, each in there.items()]
                 )
@@ -183,9 +191,10 @@ class Witness:
         session, digest = name
         try:
             header = self._backend.stored(session).header
-        except PerdureError:
+        except SessionNotFound:
             return False
-        return header is not None and header.digest == digest
+        # A header that cannot be read any more says nothing against what was acknowledged.
+        return header is None or header.digest == digest
 
     def _remember(self, name: _Name, position: Position) -> None:
         with self._mutex:

@@ -86,22 +86,22 @@ def restore(
     """
     name = escape_id(session)
     try:
-        with space.child(_TRASH) as trash:
-            with trash.child(name) as place:
-                entries = _entries(place)
-                if not entries:
-                    raise SessionNotFound(session)
-                with _alone(place, entries[-1], session, runtime):
-                    if sessions.stat(name) is not None:
-                        raise SessionExists(session)
-                    try:
-                        place.move(entries[-1], sessions, name)
-                    except FileExistsError:
-                        raise SessionExists(session) from None
-                    sessions.sync()
-                    place.sync()
-                    then()
-            trash.remove_if_empty(name)
+        with space.child(_TRASH) as trash, trash.child(name) as place:
+            entries = _entries(place)
+            if not entries:
+                raise SessionNotFound(session)
+            with _alone(place, entries[-1], session, runtime):
+                if sessions.stat(name) is not None:
+                    raise SessionExists(session)
+                try:
+                    place.move(entries[-1], sessions, name)
+                except FileExistsError:
+                    raise SessionExists(session) from None
+                sessions.sync()
+                place.sync()
+                then()
+                # Before the next deletion can begin, which would need it.
+                trash.remove_if_empty(name)
     except FileNotFoundError:
         raise SessionNotFound(session) from None
 
@@ -153,7 +153,7 @@ def purge(
                 place.move(found.entry, trash, f"{_PURGING}{runtime.token()}")
                 trash.sync()
                 place.sync()
-            trash.remove_if_empty(found.name)
+                trash.remove_if_empty(found.name)
             _sweep(trash)
     except FileNotFoundError:
         return False

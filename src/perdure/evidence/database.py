@@ -19,11 +19,11 @@ from perdure.errors import (
     FormatUnsupported,
     PerdureError,
     SessionBusy,
-    StorageFull,
     StorageUnavailable,
     UnsafeFile,
 )
 from perdure.evidence.forks import undivided
+from perdure.evidence.meaning import NONSENSE, Moved, Nonsense, Unread, busy, meaning, replaced
 from perdure.evidence.rows import MemoryRows, Rows
 from perdure.evidence.sql import StoredRows, check, create
 from perdure.runtime import Runtime
@@ -63,23 +63,7 @@ _SETTINGS = (
     (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
 )
 
-# Our statements are right: one that is no SQL to the file is damage, too.
-_NONSENSE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
-"""What SQLite says of a file that is damaged, and what `sql.py` says of tables and rows."""
-
 T = TypeVar("T")
-
-
-class _Nonsense(Exception):
-    """The file makes no sense."""
-
-
-class _Unread(Exception):
-    """The file may be sound, and a reader cannot read it as it is."""
-
-
-class _Moved(Exception):
-    """The file at the name is another one by now."""
 
 
 class _File(NamedTuple):
@@ -97,22 +81,6 @@ class _File(NamedTuple):
         """Whether it is the file at the name."""
         now = self.folder.stat(NAME)
         return now is not None and (now.st_dev, now.st_ino) == self.identity
-
-
-def _busy(path: str, seconds: float) -> StorageUnavailable:
-    error = StorageUnavailable(
-        path,
-        f"was used by others for more than {seconds:g} s",
-        hint="try again; if it stays so, look for a process that was stopped",
-    )
-    error.retryable = True
-    return error
-
-
-def _replaced(path: str) -> StorageUnavailable:
-    error = StorageUnavailable(path, "was replaced again and again", hint="see who replaces it")
-    error.retryable = True
-    return error
 
 
 def _foreign(path: str, application: int, version: int) -> PerdureError:
@@ -146,25 +114,6 @@ def _check_private(folder: Folder, name: str, uid: int) -> os.stat_result | None
     if status.st_nlink != 1:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
     return status
-
-
-def _meaning(error: apsw.Error, errno: int, path: str, wait_ms: int) -> Exception:
-    """What an error of SQLite means for the operation."""
-    reason = str(error) or type(error).__name__
-    if isinstance(error, _NONSENSE):
-        return _Nonsense(reason)
-    if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return _busy(path, wait_ms / 1000)
-    if isinstance(error, apsw.FullError):
-        return StorageFull(path, reason)
-    code = getattr(error, "extendedresult", 0)
-    if code == apsw.SQLITE_READONLY_ROLLBACK:
-        return _Unread("a writer died in a commit, which the next writer rolls back")
-    if code == apsw.SQLITE_READONLY_DBMOVED:
-        return _Moved()
-    if errno:
-        return translated(OSError(errno, os.strerror(errno)), path)
-    return StorageUnavailable(path, reason)
 
 
 class Database:
@@ -237,18 +186,18 @@ class Database:
                             return None, None
                         try:
                             return None, (self._ask(file, question),)
-                        except _Nonsense as error:
+                        except Nonsense as error:
                             self._damaged = file.identity
                             return f"it is damaged: {error}", None
-                except _Moved:
+                except Moved:
                     continue
-                except _Unread as error:
+                except Unread as error:
                     return str(error), None
                 except StorageUnavailable as error:
                     if not error.retryable:
                         raise
                     return error.reason, None
-        return _replaced(self._path).reason, None
+        return replaced(self._path).reason, None
 
     def _present(self, stack: ExitStack) -> _File | None:
         """The file, its folder open until the stack unwinds; None if there is none."""
@@ -290,7 +239,7 @@ class Database:
     def _ask(self, file: _File, question: Callable[[Rows], T]) -> T:
         if self._look_inside(file):
             # To read it, files would have to be created.
-            raise _Unread("it is in WAL mode, which the next writer ends")
+            raise Unread("it is in WAL mode, which the next writer ends")
         flags = apsw.SQLITE_OPEN_READONLY
         with self._connection(file, flags, _READER_WAIT_MS) as connection:
             connection.execute("BEGIN")
@@ -314,7 +263,7 @@ class Database:
         """
         with undivided():
             for _ in range(_TRIES):
-                with suppress(_Moved), ExitStack() as stack:
+                with suppress(Moved), ExitStack() as stack:
                     file = self._opened(stack, make=make)
                     if file is None:
                         return
@@ -322,9 +271,9 @@ class Database:
                         self._change(file, change)
                         if file.still_there():
                             return
-                    except _Nonsense:
+                    except Nonsense:
                         self._set_aside(file)
-        raise _replaced(self._path)
+        raise replaced(self._path)
 
     def _opened(self, stack: ExitStack, *, make: bool) -> _File | None:
         """The file, its folder open until the stack unwinds; None if there shall be none."""
@@ -340,7 +289,7 @@ class Database:
             self._create(folder)
             file = self._file(folder)
             if file is None:
-                raise _Moved
+                raise Moved
         return file
 
     def _create(self, folder: Folder) -> None:
@@ -359,7 +308,7 @@ class Database:
     def _change(self, file: _File, change: Callable[[Rows], None]) -> None:
         if file.identity == self._damaged:
             # What a reader met may lie where this change never comes.
-            raise _Nonsense
+            raise Nonsense
         self._look_inside(file)
         with self._connection(file, apsw.SQLITE_OPEN_READWRITE, _WRITER_WAIT_MS) as connection:
             # Only a file that holds nothing yet takes it: five tables fit in a few KiB then.
@@ -392,7 +341,7 @@ class Database:
         try:
             connection = apsw.Connection(file.path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
             if not file.still_there():
-                raise _Moved
+                raise Moved
             connection.set_busy_timeout(wait_ms)
             for setting, value in _SETTINGS:
                 connection.config(setting, value)
@@ -400,10 +349,10 @@ class Database:
             yield connection
         except apsw.Error as error:
             errno = 0 if connection is None else connection.system_errno
-            raise _meaning(error, errno, self._path, wait_ms) from error
+            raise meaning(error, errno, self._path, wait_ms) from error
         except UnicodeDecodeError as error:
             # A damaged page may turn bytes into text.
-            raise _Nonsense(str(error)) from error
+            raise Nonsense(str(error)) from error
         finally:
             if connection is not None:
                 connection.close(True)
@@ -494,7 +443,7 @@ class Database:
         flags = apsw.SQLITE_OPEN_READWRITE
         connection = stack.enter_context(self._connection(file, flags, _WRITER_WAIT_MS))
         # Where SQLite cannot even begin, nobody else can.
-        with suppress(*_NONSENSE):
+        with suppress(*NONSENSE):
             connection.execute("BEGIN EXCLUSIVE")
 
     @contextmanager
@@ -504,5 +453,5 @@ class Database:
             try:
                 stack.enter_context(exclusive(folder.fd, folder.path))
             except SessionBusy as error:
-                raise _busy(self._path, _WRITER_WAIT_MS / 1000) from error
+                raise busy(self._path, _WRITER_WAIT_MS / 1000) from error
             yield

@@ -108,15 +108,15 @@ class Evidence:
 
     @property
     def _form(self) -> _Form:
-        if self._made is None and self._folder_path is not None:
-            # Only now: who needs no evidence should start without SQLite. A child that was forked
-            # in the middle of an import would wait for it for ever.
-            with undivided():
-                from perdure.evidence.database import Database  # noqa: PLC0415
+        if self._made is not None or self._folder_path is None:
+            return self._made or _Memory()
+        # Only now: who needs no evidence should start without SQLite. A child that was forked in
+        # the middle of an import would wait for it for ever.
+        with undivided():
+            from perdure.evidence.database import Database  # noqa: PLC0415
 
-                self._made = self._made or Database(self._folder_path, self._runtime)
-        assert self._made is not None  # noqa: S101 - told apart by the path
-        return self._made
+            made = self._made = self._made or Database(self._folder_path, self._runtime)
+        return made
 
     @property
     def unreadable(self) -> str | None:

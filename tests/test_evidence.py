@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.databases import forks, opening
 from perdure.durable import crash
 from perdure.durable.files import Folder
 from perdure.errors import (
@@ -29,7 +30,7 @@ from perdure.errors import (
     StorageUnavailable,
     UnsafeFile,
 )
-from perdure.evidence import Acceptance, Damage, Deleted, Evidence, Seen, database, forks
+from perdure.evidence import Acceptance, Damage, Deleted, Evidence, Seen, database
 from perdure.evidence.database import APPLICATION_ID, FORMAT, Database
 from perdure.evidence.rows import MemoryRows, Rows, Table
 from perdure.model.record import Position
@@ -473,7 +474,7 @@ def test_a_path_that_sqlite_cannot_take_is_told(tmp_path: Path, name: str, reaso
 
 def test_the_longest_path_is_used(tmp_path: Path) -> None:
     """A path of the greatest length that is promised holds evidence."""
-    left = database._PATH_BYTES_MAX - len(os.fsencode(f"{tmp_path}/{NAME}"))
+    left = opening.PATH_BYTES_MAX - len(os.fsencode(f"{tmp_path}/{NAME}"))
     one, two = left // 2, left - left // 2
     root = os.path.join(tmp_path, "x" * (one - 1), "x" * (two - 1))
     os.makedirs(root, 0o700)

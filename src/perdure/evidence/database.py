@@ -3,15 +3,23 @@
 Between operations nothing is open, so there is nothing to lose in a fork and nothing to close.
 """
 
-import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import apsw
 
+from perdure.databases.forks import undivided
+from perdure.databases.meaning import NONSENSE, Moved, Nonsense, Unread, busy, meaning, replaced
+from perdure.databases.opening import (
+    SIBLINGS,
+    DatabaseFile,
+    check_private,
+    configure,
+    marks,
+    resolved,
+)
 from perdure.durable import crash
 from perdure.durable.files import Folder, translated
 from perdure.durable.locks import exclusive
@@ -22,8 +30,6 @@ from perdure.errors import (
     StorageUnavailable,
     UnsafeFile,
 )
-from perdure.evidence.forks import undivided
-from perdure.evidence.meaning import NONSENSE, Moved, Nonsense, Unread, busy, meaning, replaced
 from perdure.evidence.rows import MemoryRows, Rows
 from perdure.evidence.sql import StoredRows, check, create
 from perdure.runtime import Runtime
@@ -41,46 +47,10 @@ _PAGE_BYTES = 1024
 _WRITER_WAIT_MS = 5000
 _READER_WAIT_MS = 100
 _TRIES = 4
-_PATH_BYTES_MAX = 503
-"""512 less what SQLite appends for the journal (`MAX_PATHNAME` in its file layer)."""
-
 _NEW = f".{NAME}.new"
 _ASIDE = f"{NAME}.damaged-"
-_SIBLINGS = ("-journal", "-wal", "-shm")
-
-_MAGIC = b"SQLite format 3\0"
-_HEADER_BYTES = 100
-_WRITE_VERSION_AT = 18
-_USER_VERSION_AT = 60
-_APPLICATION_ID_AT = 68
-_WAL_VERSION = 2
-
-_SETTINGS = (
-    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
-    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
-    (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
-    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
-    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
-)
 
 T = TypeVar("T")
-
-
-class _File(NamedTuple):
-    """The file that an operation is about."""
-
-    folder: Folder
-    path: str
-    status: os.stat_result
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        return self.status.st_dev, self.status.st_ino
-
-    def still_there(self) -> bool:
-        """Whether it is the file at the name."""
-        now = self.folder.stat(NAME)
-        return now is not None and (now.st_dev, now.st_ino) == self.identity
 
 
 def _foreign(path: str, application: int, version: int) -> PerdureError:
@@ -91,29 +61,6 @@ def _foreign(path: str, application: int, version: int) -> PerdureError:
         f"is a database of another program (application id {application})",
         hint="move it away, and perdure begins a new one",
     )
-
-
-def _check_private(folder: Folder, name: str, uid: int) -> os.stat_result | None:
-    """The status of a private regular file, or None if there is none.
-
-    By `lstat` alone: closing a descriptor of an SQLite file that is open in this process would
-    drop SQLite's locks.
-    """
-    status = folder.stat(name)
-    if status is None:
-        return None
-    path = f"{folder.path}/{name}"
-    mode = stat.S_IMODE(status.st_mode)
-    if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFile(path, "not a regular file")
-    if status.st_uid != uid:
-        raise UnsafeFile(path, f"belongs to user {status.st_uid}")
-    if mode & 0o077:
-        fix = f"chmod 600 {path}"
-        raise UnsafeFile(path, f"mode {mode:o} lets others in, expected 600", hint=fix)
-    if status.st_nlink != 1:
-        raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
-    return status
 
 
 class Database:
@@ -199,7 +146,7 @@ class Database:
                     return error.reason, None
         return replaced(self._path).reason, None
 
-    def _present(self, stack: ExitStack) -> _File | None:
+    def _present(self, stack: ExitStack) -> DatabaseFile | None:
         """The file, its folder open until the stack unwinds; None if there is none."""
         try:
             # Most stores that are only read have none; that costs one call.
@@ -211,32 +158,16 @@ class Database:
             raise translated(error, self._path) from error
         return self._file(folder)
 
-    def _file(self, folder: Folder) -> _File | None:
+    def _file(self, folder: Folder) -> DatabaseFile | None:
         """The file in an open folder, checked as far as that goes without opening it."""
-        status = _check_private(folder, NAME, self._runtime.uid())
+        status = check_private(folder, NAME, self._runtime.uid())
         if status is None:
             return None
-        for suffix in _SIBLINGS:
-            _check_private(folder, NAME + suffix, self._runtime.uid())
-        return _File(folder, self._resolved(), status)
+        for suffix in SIBLINGS:
+            check_private(folder, NAME + suffix, self._runtime.uid())
+        return DatabaseFile(folder, NAME, resolved(folder.path, NAME), status)
 
-    def _resolved(self) -> str:
-        """The path without any link: SQLite opens by path, and is told to accept none in it."""
-        try:
-            path = f"{self._place.parent.resolve()}/{NAME}"
-            size = len(path.encode())
-        except OSError as error:
-            raise translated(error, self._path) from error
-        except ValueError as error:
-            raise StorageUnavailable(
-                self._path, "SQLite needs a path in UTF-8", hint="rename the folder"
-            ) from error
-        if size > _PATH_BYTES_MAX:
-            reason = f"SQLite takes a path of at most {_PATH_BYTES_MAX} bytes, not {size}"
-            raise StorageUnavailable(self._path, reason, hint="move the store to a shorter path")
-        return path
-
-    def _ask(self, file: _File, question: Callable[[Rows], T]) -> T:
+    def _ask(self, file: DatabaseFile, question: Callable[[Rows], T]) -> T:
         if self._look_inside(file):
             # To read it, files would have to be created.
             raise Unread("it is in WAL mode, which the next writer ends")
@@ -275,7 +206,7 @@ class Database:
                         self._set_aside(file)
         raise replaced(self._path)
 
-    def _opened(self, stack: ExitStack, *, make: bool) -> _File | None:
+    def _opened(self, stack: ExitStack, *, make: bool) -> DatabaseFile | None:
         """The file, its folder open until the stack unwinds; None if there shall be none."""
         try:
             folder = stack.enter_context(Folder.open(self._folder_path))
@@ -285,7 +216,7 @@ class Database:
             raise StorageUnavailable(self._folder_path, "there is no such folder") from error
         file = self._file(folder)
         if file is None and make:
-            self._resolved()
+            resolved(folder.path, NAME)
             self._create(folder)
             file = self._file(folder)
             if file is None:
@@ -305,7 +236,7 @@ class Database:
             folder.move(_NEW, folder, NAME)
             folder.sync()
 
-    def _change(self, file: _File, change: Callable[[Rows], None]) -> None:
+    def _change(self, file: DatabaseFile, change: Callable[[Rows], None]) -> None:
         if file.identity == self._damaged:
             # What a reader met may lie where this change never comes.
             raise Nonsense
@@ -335,17 +266,16 @@ class Database:
     # --- one connection -------------------------------------------------------------------------
 
     @contextmanager
-    def _connection(self, file: _File, flags: int, wait_ms: int) -> Iterator[apsw.Connection]:
+    def _connection(
+        self, file: DatabaseFile, flags: int, wait_ms: int
+    ) -> Iterator[apsw.Connection]:
         """A connection to exactly this file; errors of SQLite are translated."""
         connection: apsw.Connection | None = None
         try:
             connection = apsw.Connection(file.path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
             if not file.still_there():
                 raise Moved
-            connection.set_busy_timeout(wait_ms)
-            for setting, value in _SETTINGS:
-                connection.config(setting, value)
-            connection.pragma("cell_size_check", True)
+            configure(connection, wait_ms)
             yield connection
         except apsw.Error as error:
             errno = 0 if connection is None else connection.system_errno
@@ -376,36 +306,23 @@ class Database:
                 return True
         raise _foreign(self._path, application, version)
 
-    def _look_inside(self, file: _File) -> bool:
+    def _look_inside(self, file: DatabaseFile) -> bool:
         """Whether the file is in WAL mode, by a look that changes nothing, as SQLite's own might.
 
         Raises:
             UnsafeFile: another program's.
             FormatUnsupported: another version's.
+            Nonsense: the header is damaged.
 
         """
-        header = self._header(file)
-        if not header.startswith(_MAGIC):
-            return False  # empty, or damaged, or about to be rolled back
-        application = int.from_bytes(header[_APPLICATION_ID_AT:][:4], "big", signed=True)
-        version = int.from_bytes(header[_USER_VERSION_AT:][:4], "big", signed=True)
-        if (application, version) != (APPLICATION_ID, FORMAT):
-            raise _foreign(self._path, application, version)
-        return header[_WRITE_VERSION_AT] == _WAL_VERSION
-
-    def _header(self, file: _File) -> bytes:
-        """The first bytes, read through SQLite, which knows what this process has locked."""
-        if file.status.st_size < _HEADER_BYTES:
-            return b""
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_NOFOLLOW
-        try:
-            opened = apsw.VFSFile("", file.path, [flags, 0])
-            try:
-                return opened.xRead(_HEADER_BYTES, 0)
-            finally:
-                opened.xClose()
-        except apsw.Error:
-            return b""  # what is wrong is found again, and told, by what follows
+        found = marks(file.path, file.status.st_size)
+        if found is None:
+            return False
+        if (found.application, found.version) != (APPLICATION_ID, FORMAT):
+            raise _foreign(self._path, found.application, found.version)
+        if not found.known:
+            raise Nonsense("its header names a journal mode that does not exist")
+        return found.wal
 
     # --- set aside ------------------------------------------------------------------------------
 
@@ -417,9 +334,9 @@ class Database:
         except FileNotFoundError:
             return []
         found = (name for name in names if name.startswith(_ASIDE))
-        return [f"{self._folder_path}/{name}" for name in found if not name.endswith(_SIBLINGS)]
+        return [f"{self._folder_path}/{name}" for name in found if not name.endswith(SIBLINGS)]
 
-    def _set_aside(self, damaged: _File) -> None:
+    def _set_aside(self, damaged: DatabaseFile) -> None:
         """Rename a damaged file with its journal, unless somebody else did."""
         folder = damaged.folder
         with self._alone(folder):
@@ -432,18 +349,18 @@ class Database:
                 while folder.stat(f"{_ASIDE}{moment}") is not None:
                     moment += 1
                 # The journal first: beside a new file, SQLite would remove it.
-                for suffix in (*_SIBLINGS, ""):
+                for suffix in (*SIBLINGS, ""):
                     status = folder.stat(NAME + suffix)
                     if status is not None and (status.st_size or not suffix):
                         folder.move(NAME + suffix, folder, f"{_ASIDE}{moment}{suffix}")
                 folder.sync()
 
-    def _stop_writers(self, stack: ExitStack, file: _File) -> None:
+    def _stop_writers(self, stack: ExitStack, file: DatabaseFile) -> None:
         """Keep others from writing to the file while it is renamed."""
         flags = apsw.SQLITE_OPEN_READWRITE
         connection = stack.enter_context(self._connection(file, flags, _WRITER_WAIT_MS))
         # Where SQLite cannot even begin, nobody else can.
-        with suppress(*NONSENSE):
+        with suppress(*NONSENSE, apsw.ReadOnlyError):
             connection.execute("BEGIN EXCLUSIVE")
 
     @contextmanager

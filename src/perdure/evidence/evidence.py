@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from perdure.databases.forks import undivided
 from perdure.evidence.facts import (
     ACCEPTANCE,
     DAMAGE,
@@ -26,7 +27,6 @@ from perdure.evidence.facts import (
     seq_of,
     text_cell,
 )
-from perdure.evidence.forks import undivided
 from perdure.evidence.rows import MemoryRows, Row, Rows, Table
 from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime

@@ -2,18 +2,19 @@
 
 SQLite keeps per process which locks it holds, and a child that is forked beside a running
 transaction inherits that book without the locks: it would believe them and read or write without.
-So a fork waits until no operation runs, and operations wait until the fork is done.
+So a fork waits until no operation runs, what is open between operations is closed, and operations
+wait until the fork is done.
 """
 
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from perdure.runtime import SYSTEM
 
-__all__ = ["undivided"]
+__all__ = ["before_fork", "undivided"]
 
 _SECONDS_MAX = 30.0
 """Longer than any operation waits; after that a fork goes on rather than hang the program."""
@@ -55,6 +56,8 @@ class _Gate:
             while self._inside.keys() - {threading.get_ident()}:
                 if not self._changed.wait(deadline - SYSTEM.monotonic()):
                     break
+            for close in _closing:
+                close()
         finally:
             self._forks -= 1
 
@@ -64,6 +67,16 @@ class _Gate:
 
 
 _gate = _Gate()
+_closing: list[Callable[[], None]] = []
+
+
+def before_fork(close: Callable[[], None]) -> None:
+    """Let `close` be called before each fork, when no operation runs; it must not raise.
+
+    Whoever keeps a connection open between operations closes it there: in WAL mode even an idle one
+    has locks, which a child would believe to have.
+    """
+    _closing.append(close)
 
 
 @contextmanager

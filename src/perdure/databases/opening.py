@@ -1,0 +1,176 @@
+"""Opening an SQLite file: checked before anything is opened, and again when it is.
+
+Checks go by `lstat` alone and by SQLite itself: closing a descriptor of an SQLite file that is open
+in this process would drop SQLite's locks (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from perdure.durable.files import Folder, translated
+from perdure.errors import StorageUnavailable, UnsafeFile
+
+__all__ = [
+    "PATH_BYTES_MAX",
+    "SIBLINGS",
+    "DatabaseFile",
+    "Marks",
+    "check_private",
+    "configure",
+    "marks",
+    "resolved",
+]
+
+SIBLINGS = ("-journal", "-wal", "-shm")
+"""What SQLite keeps beside a file, by what it appends to the name."""
+
+PATH_BYTES_MAX = 503
+"""512 less what SQLite appends for the journal (`MAX_PATHNAME` in its file layer)."""
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_WRITE_VERSION_AT = 18
+_USER_VERSION_AT = 60
+_APPLICATION_ID_AT = 68
+_WAL_VERSION = 2
+
+_SETTINGS = (
+    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+)
+
+
+class DatabaseFile(NamedTuple):
+    """A file that an operation is about.
+
+    Attributes:
+        folder: the folder that it is in, open.
+        name: its name there.
+        path: its path without any link in it.
+        status: its status when it was looked at.
+
+    """
+
+    folder: Folder
+    name: str
+    path: str
+    status: os.stat_result
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Device and inode."""
+        return self.status.st_dev, self.status.st_ino
+
+    def still_there(self) -> bool:
+        """Whether it is the file at the name."""
+        now = self.folder.stat(self.name)
+        return now is not None and (now.st_dev, now.st_ino) == self.identity
+
+
+class Marks(NamedTuple):
+    """What the header of an SQLite file says (https://www.sqlite.org/fileformat2.html, 1.3).
+
+    Attributes:
+        application: the application id.
+        version: the user version.
+        wal: whether it is in WAL mode.
+        known: whether its journal modes are ones that exist; SQLite takes a file for read-only or
+            for unreadable that claims to be newer than that.
+
+    """
+
+    application: int
+    version: int
+    wal: bool
+    known: bool
+
+
+def check_private(folder: Folder, name: str, uid: int, *, fix: str = "") -> os.stat_result | None:
+    """The status of a private regular file, or None if there is none.
+
+    Raises:
+        UnsafeFile: a link, another kind of file, not ours, or open to others; `fix` is the hint for
+            the last of these, else it names chmod.
+
+    """
+    status = folder.stat(name)
+    if status is None:
+        return None
+    path = f"{folder.path}/{name}"
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        raise UnsafeFile(path, "is a symbolic link", hint="name the file that it leads to")
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeFile(path, "not a regular file")
+    if status.st_uid != uid:
+        raise UnsafeFile(path, f"belongs to user {status.st_uid}", hint=fix)
+    if mode & 0o077:
+        reason = f"mode {mode:o} lets others in, expected 600"
+        raise UnsafeFile(path, reason, hint=fix or f"chmod 600 {path}")
+    if status.st_nlink != 1:
+        raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
+    return status
+
+
+def resolved(folder_path: str, name: str) -> str:
+    """The path without any link: SQLite opens by path, and is told to accept none in it.
+
+    Raises:
+        StorageUnavailable: SQLite cannot open such a path, or the system refuses.
+
+    """
+    shown = f"{folder_path}/{name}"
+    try:
+        path = f"{Path(folder_path).resolve()}/{name}"
+        size = len(path.encode())
+    except OSError as error:
+        raise translated(error, shown) from error
+    except ValueError as error:
+        raise StorageUnavailable(
+            shown, "SQLite needs a path in UTF-8", hint="rename the folder"
+        ) from error
+    if size > PATH_BYTES_MAX:
+        reason = f"SQLite takes a path of at most {PATH_BYTES_MAX} bytes, not {size}"
+        raise StorageUnavailable(shown, reason, hint="move the store to a shorter path")
+    return path
+
+
+def marks(path: str, size: int) -> Marks | None:
+    """What the header says, read through SQLite, which knows what this process has locked.
+
+    None if it has no such header: the file is empty, damaged, about to be rolled back, or no
+    database at all.
+    """
+    if size < _HEADER_BYTES:
+        return None
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_NOFOLLOW
+    try:
+        opened = apsw.VFSFile("", path, [flags, 0])
+        try:
+            header = opened.xRead(_HEADER_BYTES, 0)
+        finally:
+            opened.xClose()
+    except apsw.Error:
+        return None  # what is wrong is found again, and told, by what follows
+    if not header.startswith(_MAGIC):
+        return None
+    application = int.from_bytes(header[_APPLICATION_ID_AT:][:4], "big", signed=True)
+    version = int.from_bytes(header[_USER_VERSION_AT:][:4], "big", signed=True)
+    modes = header[_WRITE_VERSION_AT : _WRITE_VERSION_AT + 2]
+    known = all(1 <= mode <= _WAL_VERSION for mode in modes)
+    return Marks(application, version, modes[0] == _WAL_VERSION, known)
+
+
+def configure(connection: apsw.Connection, wait_ms: int) -> None:
+    """Settings of every connection: what a file says of itself is not trusted."""
+    connection.set_busy_timeout(wait_ms)
+    for setting, value in _SETTINGS:
+        connection.config(setting, value)
+    connection.pragma("cell_size_check", True)

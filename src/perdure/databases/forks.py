@@ -56,10 +56,19 @@ class _Gate:
             while self._inside.keys() - {threading.get_ident()}:
                 if not self._changed.wait(deadline - SYSTEM.monotonic()):
                     break
-            for close in _closing:
-                close()
+            self._close_all()
         finally:
             self._forks -= 1
+
+    def _close_all(self) -> None:
+        # They may use what they close: this thread passes its own gate.
+        thread = threading.get_ident()
+        self._inside[thread] += 1
+        try:
+            for close in reversed(_closing):
+                close()
+        finally:
+            self.leave(thread)
 
     def after_fork(self) -> None:
         self._changed.notify_all()
@@ -72,6 +81,8 @@ _closing: list[Callable[[], None]] = []
 
 def before_fork(close: Callable[[], None]) -> None:
     """Let `close` be called before each fork, when no operation runs; it must not raise.
+
+    What was registered last is closed first: it may rest on what was there before it.
 
     Whoever keeps a connection open between operations closes it there: in WAL mode even an idle one
     has locks, which a child would believe to have.

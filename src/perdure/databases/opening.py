@@ -159,7 +159,7 @@ def marks(path: str, size: int) -> Marks | None:
             opened.xClose()
     except apsw.Error:
         return None  # what is wrong is found again, and told, by what follows
-    if not header.startswith(_MAGIC):
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         return None
     application = int.from_bytes(header[_APPLICATION_ID_AT:][:4], "big", signed=True)
     version = int.from_bytes(header[_USER_VERSION_AT:][:4], "big", signed=True)

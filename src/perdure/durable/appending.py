@@ -60,6 +60,13 @@ class ReadFile(Opened):
         for offset in range(start, end, chunk):
             yield self.read(offset, min(chunk, end - offset))
 
+    def parts(self) -> Iterator[bytes]:
+        """All its bytes, a MiB at a time; it is closed at the end, or when nobody goes on."""
+        try:
+            yield from self.chunks(0, self.size())
+        finally:
+            self.close()
+
 
 class AppendFile(ReadFile):
     """A file that only grows, with a known-good length to return to.

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import ParamSpec, Self
 
 from perdure.durable import crash
-from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
+from perdure.durable.calls import read_at, status_of, sync_file, translated, write_at
+from perdure.errors import PerdureError, UnsafeFile
 from perdure.runtime import SYSTEM
 
 __all__ = ["Folder", "Opened", "read_at", "status_of", "sync_file", "translated", "write_at"]
@@ -21,40 +22,7 @@ P = ParamSpec("P")
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-def translated(error: OSError, path: str) -> PerdureError:
-    """The error of the tree that says what a system error means for the store."""
-    reason = error.strerror or str(error)
-    if error.errno in _FULL:
-        return StorageFull(path, reason)
-    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return UnsafeFile(
-            path,
-            "a link or another kind of file stands in the way",
-            hint="if it is a link, name the place that it leads to",
-        )
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return StorageUnavailable(
-            path, reason, hint="close sessions or raise the limit of open files"
-        )
-    return StorageUnavailable(path, reason)
-
-
-def sync_file(descriptor: int, *, data_only: bool) -> None:
-    """Fdatasync or fsync; told to the observer only after it succeeded."""
-    crash.point("sync.before")
-    if crash.syncs_disabled():
-        return
-    if data_only:
-        os.fdatasync(descriptor)
-    else:
-        os.fsync(descriptor)
-    if crash.observed():
-        crash.observe("sync", inode=os.fstat(descriptor).st_ino)
-    crash.point("sync.after")
 
 
 def _check_private(path: str, status: os.stat_result) -> None:
@@ -126,6 +94,45 @@ class Folder(Opened):
             os.close(descriptor)
             raise
         return cls(path, descriptor)
+
+    @classmethod
+    def open_shared(cls, path: str, *, any_owner: bool = False) -> Self:
+        """Open a folder that others may look into, but in which they cannot exchange our files.
+
+        With `any_owner` it may be anybody's: for reading what is not trusted.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            UnsafeFile: not a folder, or one in which others may rename.
+            StorageUnavailable: the system refuses.
+
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise translated(error, path) from error
+        folder = cls(path, descriptor)
+        status = status_of(descriptor, path)
+        if not any_owner:
+            if status.st_uid not in (SYSTEM.uid(), 0):
+                raise UnsafeFile(path, f"belongs to user {status.st_uid}")
+            if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+                mode = stat.S_IMODE(status.st_mode)
+                raise UnsafeFile(
+                    path, f"mode {mode:o} lets others write into it", hint=f"chmod go-w {path}"
+                )
+        return folder
+
+    @classmethod
+    def make_shared(cls, path: str) -> Self:
+        """As `open_shared`, creating the folder and those above it with the user's usual mode."""
+        try:
+            _make_parents(path)
+        except OSError as error:
+            raise translated(error, path) from error
+        return cls.open_shared(path)
 
     @classmethod
     def make(cls, path: str) -> "Folder":
@@ -417,49 +424,3 @@ def _make_parent(path: str) -> None:
         sync_file(parent, data_only=False)
     finally:
         os.close(parent)
-
-
-def status_of(descriptor: int, path: str) -> os.stat_result:
-    """Status of an open file; `path` names it in errors.
-
-    Raises:
-        StorageUnavailable: as the system says.
-
-    """
-    try:
-        return os.fstat(descriptor)
-    except OSError as error:
-        raise translated(error, path) from error
-
-
-def read_at(descriptor: int, size: int, offset: int) -> bytes:
-    """At most `size` bytes from `offset`; fewer only at the end of the file.
-
-    Raises:
-        OSError: as the system says.
-
-    """
-    data = os.pread(descriptor, size, offset)
-    while data and len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def write_at(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of `data` at `offset`.
-
-    Raises:
-        OSError: as the system says; part of the data may have been written.
-
-    """
-    crash.point("write.before")
-    view = memoryview(crash.half("write.half", data))
-    written = 0
-    while written < len(view):
-        written += os.pwrite(descriptor, view[written:], offset + written)
-    if crash.observed():
-        crash.observe("write", inode=os.fstat(descriptor).st_ino, offset=offset, data=bytes(view))
-    crash.point("write.half" if len(view) < len(data) else "write.after")

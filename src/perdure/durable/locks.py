@@ -107,27 +107,33 @@ def _read_text(descriptor: int) -> Holder:
     )
 
 
-def holder(folder: Folder) -> Holder | None:
-    """Who holds the session in `folder`, or None. Takes nothing and waits for nothing."""
+def holder(folder: Folder, name: str = _NAME) -> Holder | None:
+    """Who holds the lock `name` in `folder`, or None. Takes nothing and waits for nothing."""
     try:
-        descriptor = folder.open_file(_NAME, os.O_RDONLY)
+        descriptor = folder.open_file(name, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
         return _read_text(descriptor) if _held(descriptor) else None
     except OSError as error:
-        raise translated(error, os.path.join(folder.path, _NAME)) from error
+        raise translated(error, os.path.join(folder.path, name)) from error
     finally:
         os.close(descriptor)
 
 
 class Lock:
-    """The writer's lock on one session folder, held until `release` or the end of the process."""
+    """The writer's lock on one session, held until `release` or the end of the process."""
 
     def __init__(
-        self, folder: Folder, session: str, *, wait: float = 0.0, runtime: Runtime = SYSTEM
+        self,
+        folder: Folder,
+        session: str,
+        *,
+        name: str = _NAME,
+        wait: float = 0.0,
+        runtime: Runtime = SYSTEM,
     ) -> None:
-        """Take it, waiting at most `wait` seconds.
+        """Take the lock `name` in `folder`, waiting at most `wait` seconds.
 
         Raises:
             SessionBusy: somebody else holds it.
@@ -135,7 +141,8 @@ class Lock:
 
         """
         self._session = session
-        self._path = os.path.join(folder.path, _NAME)
+        self._name = name
+        self._path = os.path.join(folder.path, name)
         self._runtime = runtime
         self._pid = runtime.pid()
         self._fd = -1
@@ -145,7 +152,7 @@ class Lock:
         while not self._try(folder):
             tries += 1
             if tries > _RETRIES and runtime.monotonic() >= deadline:
-                who = holder(folder) or Holder()
+                who = holder(folder, name) or Holder()
                 here = who.pid is not None and who.pid == runtime.pid()
                 raise SessionBusy(session, pid=who.pid, host=who.host, since=who.since, here=here)
             runtime.sleep(_RETRY_SECONDS if tries <= _RETRIES else 10 * _RETRY_SECONDS)
@@ -153,11 +160,11 @@ class Lock:
 
     def _try(self, folder: Folder) -> bool:
         try:
-            descriptor = folder.open_or_create(_NAME)
+            descriptor = folder.open_or_create(self._name)
             try:
                 taken = _take(descriptor)
                 # A lock on a file that is no longer the one at the name protects nothing.
-                there = folder.stat(_NAME)
+                there = folder.stat(self._name)
                 if taken and there is not None and there.st_ino == os.fstat(descriptor).st_ino:
                     self._sign(descriptor)
                     self._fd = descriptor

@@ -11,6 +11,7 @@ from perdure.backends import SCHEMES, Backend, open_backend
 from perdure.backends.base import Hold
 from perdure.backends.directory import DirectoryBackend
 from perdure.backends.memory import MemoryBackend
+from perdure.backends.sqlite import BundleBackend, SqliteBackend
 from perdure.errors import InvalidValue, PerdureError, PersistenceDisabled, SessionClosed
 from perdure.model.record import Position, Record
 from perdure.runtime import Runtime
@@ -39,6 +40,20 @@ class TestZstdDirectory(BackendContract):
 
     def make_backend(self, folder: Path, runtime: Runtime) -> Backend:
         return DirectoryBackend(str(folder), runtime=runtime, encoding="zst")
+
+
+class TestSqlite(BackendContract):
+    scheme = "sqlite"
+
+    def make_backend(self, folder: Path, runtime: Runtime) -> Backend:
+        return SqliteBackend(f"{folder}.db", runtime=runtime)
+
+
+class TestBundle(BackendContract):
+    scheme = "bundle"
+
+    def make_backend(self, folder: Path, runtime: Runtime) -> Backend:
+        return BundleBackend(f"{folder}.perdure", runtime=runtime)
 
 
 class TestNone:
@@ -93,7 +108,7 @@ class TestNone:
             session.append("x")
 
 
-COVERED = (TestMemory, TestRawDirectory, TestZstdDirectory, TestNone)
+COVERED = (TestMemory, TestRawDirectory, TestZstdDirectory, TestSqlite, TestBundle, TestNone)
 
 
 def test_every_scheme_is_covered() -> None:
@@ -104,7 +119,8 @@ def test_every_scheme_is_covered() -> None:
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_a_scheme_opens_its_backend(scheme: str, tmp_path: Path) -> None:
     """The registry opens each scheme, and the backend knows its own name."""
-    backend = open_backend(f"{scheme}:{tmp_path / 'store' if scheme == 'dir' else ''}")
+    place = "" if scheme in ("memory", "none") else tmp_path / "store"
+    backend = open_backend(f"{scheme}:{place}")
 
     assert backend.scheme == scheme
     assert not (tmp_path / "store").exists()

@@ -8,11 +8,18 @@ left that Unicode normalisation could change.
 
 import hashlib
 import urllib.parse
+from collections.abc import Sequence
 
 from perdure.errors import InvalidValue
 from perdure.model.header import check_id
 
-__all__ = ["NAME_BYTES_MAX", "escape_id", "unescape_name"]
+__all__ = [
+    "NAME_BYTES_MAX",
+    "escape_id",
+    "namespace_key",
+    "namespace_parts",
+    "unescape_name",
+]
 
 NAME_BYTES_MAX = 200
 """Most file systems take 255 bytes a name; the rest is left for what stands around it."""
@@ -53,3 +60,16 @@ def unescape_name(name: str) -> str | None:
         return id if escape_id(id) == name else None
     except (InvalidValue, UnicodeDecodeError, UnicodeEncodeError):
         return None
+
+
+def namespace_key(parts: Sequence[str]) -> str:
+    """One text for a namespace, as in a URL path; distinct parts give distinct texts."""
+    quoted = (urllib.parse.quote(part.encode("utf-8", "surrogatepass"), safe="") for part in parts)
+    return "/".join(quoted)
+
+
+def namespace_parts(key: str) -> tuple[str, ...]:
+    """The parts of a namespace from its text."""
+    quoted = key.split("/") if key else []
+    raw = (urllib.parse.unquote_to_bytes(part) for part in quoted)
+    return tuple(part.decode("utf-8", "surrogatepass") for part in raw)

@@ -6,7 +6,6 @@ Evidence follows in the background and is never waited for.
 """
 
 import threading
-import urllib.parse
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from perdure.backends.base import Backend, Tail
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.evidence import About, Damage, Seen
 from perdure.model.header import Header
+from perdure.model.identity import namespace_key
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Known, Problem
 from perdure.runtime import Runtime
@@ -43,12 +43,6 @@ class EvidenceState(NamedTuple):
 
     unreadable: str | None
     set_aside: tuple[str, ...]
-
-
-def namespace_key(parts: Sequence[str]) -> str:
-    """One text for a namespace, as in a URL path; distinct parts give distinct texts."""
-    quoted = (urllib.parse.quote(part.encode("utf-8", "surrogatepass"), safe="") for part in parts)
-    return "/".join(quoted)
 
 
 def last_of(seen: Sequence[Seen]) -> Seen:

@@ -1,0 +1,488 @@
+"""Many sessions in one SQLite file.
+
+See `DESIGN.md` beside this module for the invariants and the crash story.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, Self, TypeVar
+
+import apsw
+
+from perdure.backends.base import (
+    Aside,
+    Backend,
+    Blob,
+    Entry,
+    Hold,
+    Stored,
+    Tail,
+    Trashed,
+    check_place,
+)
+from perdure.backends.sqlite import content, schema, trash
+from perdure.backends.sqlite.holding import SqliteHold, insert_session, keep_aside
+from perdure.backends.sqlite.locking import Locks
+from perdure.backends.sqlite.medium import Medium
+from perdure.backends.sqlite.reading import Found, find, pieces, stored_of
+from perdure.backends.sqlite.snapshots import Snapshot
+from perdure.durable.locks import Holder
+from perdure.durable.temporary import Gathered, gathered
+from perdure.errors import (
+    InvalidValue,
+    PerdureError,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+)
+from perdure.evidence import Evidence
+from perdure.model.header import Header, check_id
+from perdure.model.identity import escape_id, namespace_key, namespace_parts
+from perdure.model.record import Position, Record
+from perdure.recovery.walk import Ending, Piece
+from perdure.runtime import SYSTEM, Runtime
+
+__all__ = ["SqliteBackend", "own"]
+
+T = TypeVar("T")
+
+_PUBLISH_SECONDS = 5.0
+_STALE_MS = 60_000
+
+
+class SqliteBackend(Backend):
+    """Sessions as rows of one file."""
+
+    scheme = "sqlite"
+    kind: ClassVar[schema.Kind] = schema.STORE
+
+    def __init__(
+        self, path: str, *, runtime: Runtime = SYSTEM, untrusted: bool = False, **_: Any
+    ) -> None:
+        """Name the file; nothing is created or opened before it is needed.
+
+        `path` may begin with `//`, as in `sqlite:///home/me/agents.db`. With `untrusted` the file
+        may belong to anybody and be open to all, and is only read.
+        """
+        self._runtime = runtime
+        self._medium = Medium(_path_of(path, self.scheme), self.kind, runtime, untrusted=untrusted)
+        self._evidence = Evidence(None if untrusted else self._medium.beside, runtime=runtime)
+        self._enter(())
+
+    def _enter(self, parts: tuple[str, ...]) -> None:
+        self._parts = parts
+        self._namespace = namespace_key(parts)
+        self._locks = Locks(self._medium, parts)
+
+    def __repr__(self) -> str:
+        return f"{self.scheme}:{self._medium.path}"
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    def namespace(self, part: str) -> Self:
+        check_id(part)
+        below = object.__new__(type(self))
+        below._runtime = self._runtime
+        below._medium = self._medium
+        below._evidence = self._evidence
+        below._enter((*self._parts, part))
+        return below
+
+    def namespaces(self) -> Iterator[str]:
+        # Behind "a/" and before "a0" is what begins with "a/": "0" is the character after "/".
+        low = f"{self._namespace}/" if self._parts else ""
+        high = f"{self._namespace}0" if self._parts else "\U0010ffff"
+        query = (
+            "SELECT DISTINCT namespace FROM sessions"
+            " WHERE state IN ('stored', 'deleted') AND namespace > ? AND namespace < ?"
+        )
+        nothing: list[tuple[Any, ...]] = []
+        found = self._ask(lambda db: schema.ask(db, query, (low, high)), nothing)
+        depth = len(self._parts)
+        return iter(sorted({namespace_parts(key)[depth] for (key,) in found}))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self._parts
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._evidence
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[apsw.Connection], T], nothing: T) -> T:
+        """The answer to a question, or `nothing` if there is no file."""
+        try:
+            return self._medium.read(question)
+        except FileNotFoundError:
+            return nothing
+
+    def _find(self, session: str) -> Found:
+        """The row of a stored session.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+        check_id(session)
+        found = self._ask(lambda db: find(db, self._namespace, session), None)
+        if isinstance(found, Found):
+            return found
+        raise SessionNotFound(session, deleted_at=found)
+
+    @contextmanager
+    def _changing(self, session: str) -> Iterator[apsw.Connection]:
+        try:
+            with self._medium.transaction() as db:
+                yield db
+        except FileNotFoundError:
+            raise SessionNotFound(session) from None
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def lock(self, session: str, *, wait: float = 0.0) -> Hold:
+        self._find(session)
+        hold = self._hold(session, escape_id(session), wait)
+        try:
+            # While it was waited for, its holder may have deleted it.
+            hold.number = self._find(session).number
+        except BaseException:
+            hold.release()
+            raise
+        return hold
+
+    def _hold(self, session: str, name: str, wait: float = 0.0) -> SqliteHold:
+        return SqliteHold(session, self._medium, name, *self._locks.take(session, name, wait))
+
+    def holder(self, session: str) -> Holder | None:
+        self._find(session)
+        return self._locks.holder(escape_id(session))
+
+    def stage(self, header: Header) -> Hold:
+        self._medium.make()
+        self._sweep()
+        name = f"+new-{self._runtime.token()}"
+        hold = self._hold(header.id, name)
+        hold.begin(0, Position(-1, header.genesis))
+        hold.header = header
+        hold.abandon = lambda: self._abandon(hold, name)
+        return hold
+
+    def _abandon(self, hold: SqliteHold, name: str) -> None:
+        if hold.number:
+            with suppress(PerdureError, FileNotFoundError):
+                self._remove_new(hold.number)
+        self._locks.drop(hold.folder, name)
+
+    def _remove_new(self, number: int) -> None:
+        with self._medium.transaction() as db:
+            query = "SELECT 1 FROM sessions WHERE number = ? AND state = 'new'"
+            if schema.ask(db, query, (number,)):
+                trash.remove(db, number)
+        self._swept()
+
+    def _sweep(self) -> None:
+        """Remove what writers that died left half built."""
+        horizon = self._runtime.now_ms() - _STALE_MS
+        query = (
+            "SELECT number, plan FROM sessions WHERE state = 'new' AND namespace = ?"
+            " AND deleted_at < ?"
+        )
+        with suppress(PerdureError, FileNotFoundError):
+            bound = (self._namespace, horizon)
+            for number, plan in self._medium.read(lambda db: schema.ask(db, query, bound)):
+                if self._locks.holder(plan.decode()) is None:
+                    self._remove_new(number)
+
+    def publish(
+        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+    ) -> Hold:
+        self._medium.make()
+        room = None if staged is None else own(staged)
+        try:
+            hold = self._claim(header.id)
+            try:
+                self._build(hold, header, records, room)
+            except BaseException:
+                hold.release()
+                raise
+        except SessionExists:
+            if room is not None:
+                room.release()
+            raise
+        if room is not None:
+            room.number, room.abandon = 0, None
+            self._locks.drop(room.folder, room.name)
+            room.release()
+        return hold
+
+    def _claim(self, session: str) -> SqliteHold:
+        """The lock of an id that is free.
+
+        Raises:
+            SessionExists: it is not.
+            SessionBusy: somebody has held it for seconds without storing anything.
+
+        """
+        deadline = self._runtime.monotonic() + _PUBLISH_SECONDS
+        while True:
+            found = self._ask(lambda db: find(db, self._namespace, session), None)
+            if found is not None:
+                raise SessionExists(session, deleted_at=None if isinstance(found, Found) else found)
+            try:
+                return self._hold(session, escape_id(session), wait=0.05)
+            except SessionBusy:
+                # It is being published, or moved to the trash.
+                if self._runtime.monotonic() >= deadline:
+                    raise
+
+    def _build(
+        self,
+        hold: SqliteHold,
+        header: Header,
+        records: Sequence[Record],
+        room: SqliteHold | None,
+    ) -> None:
+        """Store the whole session in one transaction."""
+        with self._medium.transaction(hold.died) as db:
+            taken = find(db, self._namespace, header.id)
+            if taken is not None:
+                deleted_at = None if isinstance(taken, Found) else taken
+                raise SessionExists(header.id, deleted_at=deleted_at)
+            number = insert_session(db, self._namespace, header, "stored")
+            if room is not None and room.number:
+                content.hand_over(db, room.number, number)
+            hold.begin(number, Position(-1, header.genesis))
+            position, size = hold.fill(db, number, header, records)
+        hold.begin(number, position, size)
+
+    def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
+        own(hold).commit(expected, records)
+
+    def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> None:
+        own(hold).settle(ending, seen)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def stored(self, session: str) -> Stored:
+        return stored_of(self._find(session), session)
+
+    def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:
+        found = self._find(session)
+        yield from pieces(Snapshot(self._medium), found.number, begin, seq)
+
+    def tail(self, session: str) -> Tail:
+        found = self._find(session)
+        return Tail(found.tail, settled=True, size=found.size)
+
+    def entries(self) -> Iterator[Entry]:
+        page = self._page("")
+        while page:
+            for found in page:
+                stored = stored_of(found, found.id)
+                yield Entry(
+                    found.id, found.id, stored.header, stored.problem, self._revision(found)
+                )
+            page = self._page(page[-1].name)
+
+    def _page(self, behind: str | bytes) -> list[Found]:
+        nothing: list[Found] = []
+        return self._ask(lambda db: trash.page(db, self._namespace, behind), nothing)
+
+    def revision(self, session: str) -> str:
+        return self._revision(self._find(session))
+
+    def _revision(self, found: Found) -> str:
+        # The hash tells apart what grew from two copies of one file.
+        return f"sqlite:{found.store}:{found.number}:{found.revision}:{found.tail.hash[:16]}"
+
+    def locate(self, session: str) -> str | None:
+        check_id(session)
+        return None
+
+    # --- content ---------------------------------------------------------------------------------
+
+    def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
+        mine = own(hold)
+        mine.check()
+        with gathered(parts, self._medium.beside) as found:
+            mine.check()
+            blob = Blob(found.digest, found.size, self._runtime.now_ms())
+            self._keep(mine, blob, found)
+        return blob
+
+    def _keep(self, hold: SqliteHold, blob: Blob, found: Gathered) -> None:
+        """Store content that was read to its end."""
+        with hold.transaction() as db:
+            number = self.room(db, hold)
+            content.store(db, number, blob, found.parts())
+        hold.number = number
+
+    def room(self, db: apsw.Connection, hold: SqliteHold) -> int:
+        """The number of a session; one that is being built gets a row for what it has to keep."""
+        if hold.number or hold.header is None:
+            return hold.number
+        number = insert_session(db, self._namespace, hold.header, "new")
+        # Who may remove it, and when, if nobody publishes it.
+        mark = (self._runtime.now_ms(), hold.name.encode(), number)
+        db.execute("UPDATE sessions SET deleted_at = ?, plan = ? WHERE number = ?", mark)
+        return number
+
+    def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
+        found = content.opened(self._medium, self._find(session).number, digest)
+        return found[1] if found is not None else None
+
+    def blobs(self, session: str) -> Iterator[Blob]:
+        yield from content.stored(self._medium, self._find(session).number)
+
+    def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
+        mine = own(hold)
+        mine.check()
+        if digests:
+            with mine.transaction() as db:
+                for digest in digests:
+                    content.remove(db, mine.number, digest)
+            self._swept()
+
+    def _swept(self) -> None:
+        """What only a removed row referred to may go."""
+
+    # --- repair ----------------------------------------------------------------------------------
+
+    def plan(self, session: str) -> bytes | None:
+        return self._find(session).plan
+
+    def set_plan(self, hold: Hold, plan: bytes | None) -> None:
+        mine = own(hold)
+        mine.check()
+        with mine.transaction() as db:
+            db.execute("UPDATE sessions SET plan = ? WHERE number = ?", (plan, mine.number))
+
+    def replace(
+        self, hold: Hold, header: Header, records: Iterable[Record], *, place: str, reason: str
+    ) -> None:
+        own(hold).replace(header, records, place, reason)
+
+    def put_aside(self, hold: Hold, parts: Iterable[bytes], *, place: str, reason: str) -> None:
+        mine = own(hold)
+        mine.check()
+        check_place(place)
+        with gathered(parts, self._medium.beside) as found, mine.transaction() as db:
+            now = self._runtime.now_ms()
+            keep_aside(db, mine.number, found.parts(), place=place, reason=reason, now=now)
+
+    def asides(self, session: str) -> Iterator[Aside]:
+        number = self._find(session).number
+        query = (
+            "SELECT place, reason, size, set_at FROM asides WHERE session = ?"
+            " ORDER BY set_at, place"
+        )
+        found = self._medium.read(lambda db: schema.ask(db, query, (number,)))
+        return iter([Aside(*row) for row in found])
+
+    def aside(self, session: str, place: str) -> Iterator[bytes] | None:
+        number = self._find(session).number
+        query = "SELECT log FROM asides WHERE session = ? AND place = ?"
+        found = self._medium.read(lambda db: schema.ask(db, query, (number, place)))
+        if not found:
+            return None
+        snapshot, log = Snapshot(self._medium), found[0][0]
+        if log is None:
+            return trash.kept_parts(snapshot, number, place)
+        return trash.kept_log(snapshot, log)
+
+    # --- the trash -------------------------------------------------------------------------------
+
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
+        hold = self.lock(session)
+        try:
+            found = self._find(session)
+            with self._locks.held(session, _moving(found.number)):
+                now = self._runtime.now_ms()
+                with self._changing(session) as db:
+                    trash.discard(db, found.number, session, now)
+                trashed = trash.trashed(found, now)
+                then(trashed)
+                return trashed
+        finally:
+            hold.release()
+
+    def trash(self) -> Iterator[Trashed]:
+        nothing: list[Trashed] = []
+        return iter(self._ask(lambda db: trash.discarded(db, self._namespace), nothing))
+
+    def restore(self, session: str, then: Callable[[], None]) -> None:
+        check_id(session)
+        found = self._ask(lambda db: find(db, self._namespace, session), None)
+        if isinstance(found, Found):
+            raise SessionExists(session)
+        last = self._ask(lambda db: trash.last(db, self._namespace, session), None)
+        if last is None:
+            raise SessionNotFound(session)
+        lock, folder = self._locks.take(session, escape_id(session))
+        try:
+            with self._locks.held(session, _moving(last)):
+                with self._changing(session) as db:
+                    trash.restore(db, last, session)
+                then()
+        finally:
+            lock.release()
+            folder.close()
+
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
+        number = int(trashed.place)
+        query = "SELECT 1 FROM sessions WHERE number = ? AND state = 'deleted' AND namespace = ?"
+
+        def there(db: apsw.Connection) -> bool:
+            return bool(schema.ask(db, query, (number, self._namespace)))
+
+        if not self._ask(there, nothing=False):
+            return False
+        with self._locks.held(trashed.id, _moving(number)):
+            if not self._ask(there, nothing=False):
+                return False
+            first(trashed)
+            with self._changing(trashed.id) as db:
+                trash.remove(db, number)
+            self._medium.shrink()
+        self._swept()
+        self._drop_lock(trashed.id)
+        return True
+
+    def _drop_lock(self, session: str) -> None:
+        """The lock of an id that nobody has any more leaves its file behind."""
+        if self._ask(lambda db: find(db, self._namespace, session), None) is None:
+            with suppress(SessionBusy), self._locks.held(session, escape_id(session)):
+                pass
+
+    def close(self) -> None:
+        if not self._parts:
+            self._medium.close()
+
+
+def _path_of(rest: str, scheme: str) -> str:
+    """The absolute path that follows a scheme; `//` and an empty host may come before it."""
+    path = rest
+    if rest.startswith("//"):
+        host, _, behind = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            hint = f"write {scheme}:{rest[2:]} or {scheme}:///path"
+            raise InvalidValue("location", f"a file on {host!r} is not here", hint=hint)
+        path = f"/{behind}"
+    if not path or path.endswith("/"):
+        raise InvalidValue("location", "names no file", hint=f"{scheme}:///path/file.db")
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _moving(number: int) -> str:
+    """The lock of what is being moved to the trash, back, or out of it."""
+    return f"+moving-{number}"
+
+
+def own(hold: Hold) -> SqliteHold:
+    """The hold, if it was given by a backend of this kind."""
+    if not isinstance(hold, SqliteHold):
+        raise TypeError("this hold was given by another backend")
+    return hold

@@ -1,0 +1,309 @@
+"""What a writer holds of a session: its lock beside the file, its number in it, its position.
+
+Everything that changes a log goes through here: appending, making a verified log whole, putting
+another in its place, and setting bytes aside.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import apsw
+
+from perdure.backends.base import Hold
+from perdure.backends.sqlite import schema
+from perdure.backends.sqlite.medium import Medium
+from perdure.durable.files import Folder
+from perdure.durable.locks import Lock
+from perdure.errors import KeyConflict, StaleWriter, StorageUnavailable
+from perdure.model.header import Header, encode_header
+from perdure.model.record import Position, Record
+from perdure.recovery.walk import Ending
+
+__all__ = ["SqliteHold", "insert_session", "keep_aside"]
+
+_INSERT_RECORD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_BATCH = 500
+
+NEVER = Position(-2, "")
+"""Where a hold stands that was not settled: no log stands there."""
+
+
+def insert_session(
+    db: apsw.Connection, namespace: str, header: Header, state: str, revision: int = 0
+) -> int:
+    """A session without records; its number."""
+    row = (
+        namespace,
+        schema.cell(header.id),
+        state,
+        header.created_at,
+        encode_header(header),
+        -1,
+        header.genesis,
+        0,
+        revision,
+    )
+    db.execute(
+        "INSERT INTO sessions (namespace, id, state, created_at, header, tail_seq, tail_hash,"
+        " size, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        row,
+    )
+    return db.last_insert_rowid()
+
+
+def keep_aside(
+    db: apsw.Connection, number: int, parts: Iterable[bytes], *, place: str, reason: str, now: int
+) -> None:
+    """Bytes beside a log; what is at the place already stays."""
+    if schema.ask(db, "SELECT 1 FROM asides WHERE session = ? AND place = ?", (number, place)):
+        return
+    size = 0
+    for part, data in enumerate(parts):
+        db.execute("INSERT INTO aside_parts VALUES (?, ?, ?, ?)", (number, place, part, data))
+        size += len(data)
+    db.execute(
+        "INSERT INTO asides VALUES (?, ?, ?, ?, ?, NULL)", (number, place, reason, size, now)
+    )
+
+
+class SqliteHold(Hold):
+    """The right to write one session.
+
+    Attributes:
+        number: the number of its log in the file; 0 if it is not there yet.
+        name: the name of its lock.
+        header: of a session that is being built; else None.
+
+    """
+
+    def __init__(self, session: str, medium: Medium, name: str, lock: Lock, folder: Folder) -> None:
+        """Take over a lock and the folder that it is in."""
+        self.session = session
+        self.name = name
+        self.medium = medium
+        self.lock = lock
+        self.folder = folder
+        lock.companions.append(folder)
+        self.number = 0
+        self.header: Header | None = None
+        self.abandon: Callable[[], None] | None = None
+        self._size = 0
+        self._position = NEVER
+        self._pending: Position | None = None
+        self._dead = False
+
+    @property
+    def position(self) -> Position:
+        """Where the log stands by the last commit.
+
+        A signal may come between a commit and the note of it; the file tells then.
+        """
+        pending = self._pending
+        if pending is not None:
+            found = self.medium.read(self._tail)
+            if found is not None and found[0] == pending:
+                self._position, self._size = found
+            self._pending = None
+        return self._position
+
+    @property
+    def dead(self) -> bool:
+        """A commit failed in a way that leaves open whether it happened."""
+        return self._dead
+
+    def died(self) -> None:
+        """Nobody knows what the file holds."""
+        self._dead = True
+
+    def _tail(self, db: apsw.Connection) -> tuple[Position, int] | None:
+        query = "SELECT tail_seq, tail_hash, size FROM sessions WHERE number = ?"
+        for seq, hash_, size in schema.ask(db, query, (self.number,)):
+            return Position(seq, hash_), size
+        return None
+
+    def check(self) -> None:
+        """See `Hold.check`."""
+        self.lock.check()
+
+    def release(self) -> None:
+        """See `Hold.release`."""
+        # Whatever goes wrong with one, the lock is given back.
+        try:
+            abandon, self.abandon = self.abandon, None
+            if abandon is not None and self.lock.owned:
+                abandon()
+        finally:
+            self.lock.release()
+            self.folder.close()
+
+    def begin(self, number: int, position: Position, size: int = 0) -> None:
+        """Stand at a place in a log."""
+        self.number, self._position, self._size = number, position, size
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def commit(self, expected: Position, records: Sequence[Record]) -> None:
+        """See `Backend.commit`."""
+        self.check()
+        before = self.position
+        if expected != before:
+            raise StaleWriter(self.session, f"this writer stands at {before.seq}")
+        if self._dead:
+            raise StorageUnavailable(self.medium.path, "an earlier commit failed half-way")
+        after, size = records[-1].position, self._size + sum(len(each.line) for each in records)
+        try:
+            with self.transaction() as db:
+                self._pending = after
+                self._move(db, before, after, size)
+                self._insert(db, self.number, records, self._size)
+        except Exception:
+            self._pending = None
+            raise
+        self._position, self._size = after, size
+        self._pending = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A transaction of this writer; if its commit fails, the writer is dead."""
+        try:
+            with self.medium.transaction(self.died) as db:
+                yield db
+        except FileNotFoundError as error:
+            raise StaleWriter(self.session, "its file is not there any more") from error
+
+    def _move(self, db: apsw.Connection, before: Position, after: Position, size: int) -> None:
+        db.execute(
+            "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ?, revision = revision + 1"
+            " WHERE number = ? AND tail_seq = ? AND tail_hash = ? AND size = ?"
+            " AND state IN ('new', 'stored')",
+            (*after, size, self.number, *before, self._size),
+        )
+        if db.changes() != 1:
+            raise StaleWriter(self.session, f"it does not stand at {before.seq} any more")
+
+    def _insert(
+        self, db: apsw.Connection, number: int, records: Iterable[Record], start: int
+    ) -> None:
+        rows = []
+        for record in records:
+            rows.append(schema.row_of(number, record, start))
+            start += len(record.line)
+        try:
+            db.executemany(_INSERT_RECORD, rows)
+        except apsw.ConstraintError as error:
+            raise self._conflict(db, rows, error) from error
+
+    def _conflict(
+        self, db: apsw.Connection, rows: Sequence[tuple[object, ...]], error: apsw.Error
+    ) -> Exception:
+        """Why rows cannot be added: the log goes on behind its tail, or a key is there twice."""
+        seen: dict[tuple[object, object], int] = {}
+        query = "SELECT seq FROM records WHERE session = ? AND type = ? AND key = ?"
+        for number, seq, _, _, kind, _, _, _, key, _ in rows:
+            if key is not None:
+                stored = [at for (at,) in schema.ask(db, query, (number, kind, key)) if at != seq]
+                at = stored[0] if stored else seen.setdefault((kind, key), int(str(seq)))
+                if at != seq:
+                    name = schema.text(key)
+                    return KeyConflict(self.session, type=str(kind), key=name, seq=at)
+        return StaleWriter(self.session, f"rows stand behind its tail: {error}")
+
+    # --- recovery --------------------------------------------------------------------------------
+
+    def settle(self, ending: Ending, seen: Position | None) -> None:
+        """See `Backend.settle`."""
+        self.check()
+        position = ending.position
+        found = self.medium.read(self._tail)
+        behind = self.medium.read(lambda db: self._behind(db, ending.end))
+        if found is None or found[0] != seen:
+            raise StaleWriter(self.session, "another writer wrote while it was verified")
+        if not behind and found == (position, ending.end):
+            self.begin(self.number, position, ending.end)
+            return
+        with self.transaction() as db:
+            if self._tail(db) != found:
+                raise StaleWriter(self.session, "another writer wrote while it was verified")
+            if behind:
+                self._set_aside(db, ending)
+            db.execute(
+                "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ?, revision = revision + 1"
+                " WHERE number = ?",
+                (*position, ending.end, self.number),
+            )
+        self.begin(self.number, position, ending.end)
+
+    def _behind(self, db: apsw.Connection, end: int) -> bool:
+        query = "SELECT 1 FROM records WHERE session = ? AND start >= ? LIMIT 1"
+        return bool(schema.ask(db, query, (self.number, end)))
+
+    def _set_aside(self, db: apsw.Connection, ending: Ending) -> None:
+        """Keep the rows behind the verified end, before they are taken out of the log."""
+        which = "FROM records WHERE session = ? AND start >= ?"
+        bound = (self.number, ending.end)
+        # Their lines are short, or they are few: what nobody acknowledged is one commit.
+        lines = [line for (line,) in schema.ask(db, f"SELECT line {which} ORDER BY seq", bound)]
+        now, token = self.medium.runtime.now_ms(), self.medium.runtime.token(4)
+        reason = ending.problem.reason if ending.problem else "not part of any record"
+        place = f"{now:015d}-{token}"
+        keep_aside(db, self.number, lines, place=place, reason=reason, now=now)
+        db.execute(f"DELETE {which}", bound)
+
+    # --- repair ----------------------------------------------------------------------------------
+
+    def replace(self, header: Header, records: Iterable[Record], place: str, reason: str) -> None:
+        """See `Backend.replace`.
+
+        The rows of the old log are not touched: they keep their number, which nobody looks for any
+        more, and the new log gets one of its own.
+        """
+        self.check()
+        old = self.number
+        with self.transaction() as db:
+            row = "SELECT namespace, revision, size, plan FROM sessions WHERE number = ?"
+            found = schema.ask(db, f"{row} AND state = 'stored'", (old,))
+            if not found:
+                raise StaleWriter(self.session, "another log has taken its place")
+            ((namespace, revision, size, plan),) = found
+            db.execute("UPDATE sessions SET state = 'aside' WHERE number = ?", (old,))
+            number = insert_session(db, namespace, header, "stored", revision + 1)
+            position, end = self.fill(db, number, header, records)
+            db.execute("UPDATE sessions SET plan = ? WHERE number = ?", (plan, number))
+            for table in ("blobs", "blob_parts", "asides", "aside_parts"):
+                db.execute(f"UPDATE {table} SET session = ? WHERE session = ?", (number, old))
+            self._remember(db, number, (old, size, place, reason))
+        self.begin(number, position, end)
+
+    def fill(
+        self, db: apsw.Connection, number: int, header: Header, records: Iterable[Record]
+    ) -> tuple[Position, int]:
+        """Write the records of a log that has none; where it stands then, and its size."""
+        position, size = Position(-1, header.genesis), 0
+        for batch in _batches(records):
+            self._insert(db, number, batch, size)
+            size += sum(len(record.line) for record in batch)
+            position = batch[-1].position
+        db.execute(
+            "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ? WHERE number = ?",
+            (*position, size, number),
+        )
+        return position, size
+
+    def _remember(self, db: apsw.Connection, number: int, log: tuple[int, int, str, str]) -> None:
+        """Say where the log that was replaced is; bytes that are at its place already are it."""
+        old, size, place, reason = log
+        header = "SELECT length(header) FROM sessions WHERE number = ?"
+        ((length,),) = schema.ask(db, header, (old,))
+        row = (number, place, reason, length + size, self.medium.runtime.now_ms(), old)
+        db.execute("INSERT OR IGNORE INTO asides VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,444 @@
+"""The file: created whole, opened checked, its connections, its transactions.
+
+A process that writes keeps a few connections open and reads through them as well. One that only
+reads opens the file for each question and changes no byte of it: where nobody writes (there is no
+WAL), as a file that does not change, which is checked afterwards; else like any other reader, but
+without the checkpoint that the last one to close would make.
+"""
+
+import os
+import urllib.parse
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import apsw
+
+from perdure.backends.sqlite import schema
+from perdure.databases import forks
+from perdure.databases.forks import undivided
+from perdure.databases.meaning import Moved, Nonsense, Unread, meaning, replaced
+from perdure.databases.opening import (
+    SIBLINGS,
+    DatabaseFile,
+    check_private,
+    configure,
+    marks,
+    resolved,
+)
+from perdure.durable import crash
+from perdure.durable.files import Folder
+from perdure.durable.locks import exclusive
+from perdure.errors import PerdureError, StorageUnavailable, UnsafeFile
+from perdure.runtime import Runtime
+
+__all__ = ["Medium", "Reading"]
+
+T = TypeVar("T")
+
+_WAIT_MS = 10_000
+"""Every writer of the file waits for every other one's commit, which takes a millisecond."""
+
+_IDLE_MAX = 4
+_TRIES = 4
+_FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
+
+
+class Reading(NamedTuple):
+    """A connection to read with, and what tells whether the file stood still meanwhile.
+
+    Attributes:
+        connection: the connection; its transaction is the reader's to begin.
+        stillness: for a file that nobody wrote to when it was opened, its state; else None.
+
+    """
+
+    connection: apsw.Connection
+    stillness: tuple[int, ...] | None
+
+
+class Medium:
+    """One file; shared by all namespaces. Methods may be called from any thread."""
+
+    def __init__(
+        self, path: str, kind: schema.Kind, runtime: Runtime, *, untrusted: bool = False
+    ) -> None:
+        """Name the file; nothing is opened or created.
+
+        With `untrusted` it is only read, and may belong to anybody and be open to all.
+        """
+        self.path = path
+        self.kind = kind
+        self.untrusted = untrusted
+        self.beside = f"{path}.d"
+        self.runtime = runtime
+        self._above, self._name = os.path.split(path)
+        self._place = Path(path)
+        self._idle: list[apsw.Connection] = []
+        self._identity: tuple[int, int] | None = None
+        _open_media.add(self)
+
+    # --- the file --------------------------------------------------------------------------------
+
+    def _present(self, stack: ExitStack) -> DatabaseFile:
+        """The file, checked as far as that goes without opening it.
+
+        Raises:
+            FileNotFoundError: there is none.
+
+        """
+        self._place.lstat()
+        folder = stack.enter_context(Folder.open_shared(self._above, any_owner=self.untrusted))
+        return self._file(folder)
+
+    def _file(self, folder: Folder) -> DatabaseFile:
+        if self.untrusted:
+            status = folder.stat(self._name)
+        else:
+            fix = ""
+            if self.kind is schema.BUNDLE:
+                fix = f"`perdure import bundle {self.path}` copies what is in it; or chmod 600"
+            status = check_private(folder, self._name, self.runtime.uid(), fix=fix)
+            for suffix in SIBLINGS:
+                check_private(folder, self._name + suffix, self.runtime.uid())
+        if status is None:
+            raise FileNotFoundError(self.path)
+        return DatabaseFile(folder, self._name, resolved(self._above, self._name), status)
+
+    def _refuse_foreign(self, file: DatabaseFile) -> None:
+        """Look at the header before SQLite gets to change anything.
+
+        Raises:
+            UnsafeFile: it is no file of ours.
+            FormatUnsupported: of another version.
+
+        """
+        if not file.status.st_size:
+            hint = "it may have been cut off: put a backup in its place, or move it away"
+            raise UnsafeFile(self.path, "is empty, which no store is", hint=hint)
+        found = marks(file.path, file.status.st_size)
+        if found is None:
+            # In the middle of a rollback it may look so: the journal tells.
+            journal = file.folder.stat(f"{self._name}-journal")
+            if journal is not None and journal.st_size:
+                return
+            raise UnsafeFile(self.path, "is no SQLite file", hint="name another file")
+        if (found.application, found.version) != (self.kind.application, schema.VERSION):
+            raise schema.foreign(self.path, self.kind, found.application, found.version)
+        if not found.known:
+            raise Nonsense("its header names a journal mode that does not exist")
+
+    def make(self) -> None:
+        """Create the file where there is none: whole, or after a crash not at all."""
+        try:
+            self._place.lstat()
+            return
+        except FileNotFoundError:
+            self._refuse_if_untrusted()
+        except OSError as error:
+            raise StorageUnavailable(self.path, error.strerror or str(error)) from error
+        resolved(self._above, self._name)
+        with (
+            undivided(),
+            Folder.make_shared(self._above) as above,
+            above.child(os.path.basename(self.beside), make=True) as beside,
+        ):
+            # Whoever made it may have died before it was durable.
+            above.sync()
+            with exclusive(beside.fd, self.path):
+                if above.stat(self._name) is None:
+                    self._build(above, beside)
+
+    def _build(self, above: Folder, beside: Folder) -> None:
+        building = f".new-{self.runtime.token()}"
+        for left in beside.names():
+            if left.startswith(".new-"):
+                beside.remove(left)
+        beside.create(building, b"")
+        with self.translating():
+            made = apsw.Connection(
+                f"{resolved(self.beside, building)}", flags=_FLAGS | apsw.SQLITE_OPEN_READWRITE
+            )
+            try:
+                configure(made, _WAIT_MS)
+                # Room that a purged session leaves can be given back.
+                made.pragma("auto_vacuum", "incremental")
+                made.pragma("journal_mode", "wal")
+                made.pragma("synchronous", "full")
+                made.execute("BEGIN IMMEDIATE")
+                schema.create(made, self.kind, self.runtime.token(16), self.runtime.now_ms())
+                crash.point("sqlite.create")
+                made.execute("COMMIT")
+            finally:
+                made.close(True)
+        beside.move(building, above, self._name)
+        above.sync()
+        beside.sync()
+
+    def _refuse_if_untrusted(self) -> None:
+        if self.untrusted:
+            raise StorageUnavailable(self.path, "was opened for reading only")
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _connect(self, file: DatabaseFile, flags: int, query: str = "") -> apsw.Connection:
+        name = file.path
+        if query:
+            name, flags = f"file:{urllib.parse.quote(name)}?{query}", flags | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags | _FLAGS)
+        try:
+            if not file.still_there():
+                raise Moved
+            configure(connection, _WAIT_MS)
+            schema.check(connection)
+        except BaseException:
+            connection.close(True)
+            raise
+        return connection
+
+    def _writer(self) -> apsw.Connection:
+        """A connection that may write: an idle one, if the file is still the same."""
+        try:
+            now = self._place.lstat()
+        except FileNotFoundError:
+            self.close()
+            raise
+        identity = (now.st_dev, now.st_ino)
+        if identity != self._identity:
+            self.close()
+        with suppress(IndexError):
+            return self._idle.pop()
+        with ExitStack() as stack:
+            file = self._present(stack)
+            self._refuse_foreign(file)
+            connection = self._connect(file, apsw.SQLITE_OPEN_READWRITE)
+            try:
+                mode = connection.pragma("journal_mode", "wal")
+                if mode != "wal":
+                    raise StorageUnavailable(self.path, f"stays in journal mode {mode}")
+                connection.pragma("synchronous", "full")
+            except BaseException:
+                connection.close(True)
+                raise
+            self._identity = file.identity
+            return connection
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        """Keep a connection that may write for the next one who needs it."""
+        if len(self._idle) < _IDLE_MAX:
+            self._idle.append(connection)
+        else:
+            connection.close(True)
+
+    def close(self) -> None:
+        """Close what is idle; the last to close writes the WAL back into the file."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break
+            with suppress(apsw.Error):
+                connection.close(True)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def open_to_read(self) -> Reading:
+        """A connection to read with; `close_reading` takes it back.
+
+        Called within `undivided`.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            Unread: it cannot be read without writing.
+
+        """
+        if self._idle:
+            return Reading(self._writer(), None)
+        with ExitStack() as stack:
+            file = self._present(stack)
+            self._refuse_foreign(file)
+            journal = file.folder.stat(f"{self._name}-journal")
+            if journal is not None and journal.st_size:
+                raise Unread("a writer died in a commit, which the next writer rolls back")
+            stillness = self._stillness()
+            if stillness is not None:
+                opened = self._connect(file, apsw.SQLITE_OPEN_READONLY, "immutable=1")
+                if self._stillness() == stillness:
+                    return Reading(opened, stillness)
+                opened.close(True)
+            return Reading(self._open_beside_writers(file), None)
+
+    def _open_beside_writers(self, file: DatabaseFile) -> apsw.Connection:
+        try:
+            live = self._connect(file, apsw.SQLITE_OPEN_READONLY)
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            raise StorageUnavailable(
+                self.path,
+                "its newest events are in the WAL beside it, which cannot be read where nothing "
+                "may be written",
+                hint=f"copy it together with {self._name}-wal into a folder of yours, mode 700",
+            ) from error
+        # The last one to close would write the WAL back, and remove it.
+        live.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return live
+
+    def _stillness(self) -> tuple[int, ...] | None:
+        """The state of a file that nobody writes to; None if somebody may."""
+        with suppress(OSError):
+            wal = Path(f"{self.path}-wal")
+            if wal.lstat().st_size:
+                return None
+        try:
+            status = self._place.lstat()
+        except OSError:
+            return None
+        return (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+
+    def still(self, reading: Reading) -> bool:
+        """Whether what was read is of one state."""
+        return reading.stillness is None or self._stillness() == reading.stillness
+
+    def close_reading(self, reading: Reading) -> None:
+        """Take back what `open_to_read` gave."""
+        writable = reading.stillness is None and not reading.connection.readonly("main")
+        if writable:
+            self._give_back(reading.connection)
+        else:
+            reading.connection.close(True)
+
+    def read(self, question: Callable[[apsw.Connection], T]) -> T:
+        """The answer to a question, from one state of the file.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read.
+
+        """
+        for _ in range(_TRIES):
+            with suppress(Moved), undivided(), self.translating():
+                reading = self.open_to_read()
+                try:
+                    reading.connection.execute("BEGIN")
+                    with _rolling_back(reading.connection):
+                        answer = question(reading.connection)
+                    if self.still(reading):
+                        return answer
+                finally:
+                    self.close_reading(reading)
+        raise replaced(self.path)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self, unknown: Callable[[], None] = lambda: None) -> Iterator[apsw.Connection]:
+        """A connection within a transaction that is durable when the context is left.
+
+        `unknown` is called if the commit itself fails: whether it happened cannot be told then.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be written.
+            StorageFull: nothing was changed.
+
+        """
+        self._refuse_if_untrusted()
+        with undivided(), self.translating():
+            connection = self._writer_of_file()
+            sound = False
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                with _rolling_back(connection):
+                    crash.point("sqlite.begun")
+                    yield connection
+                    crash.point("sqlite.changed")
+                    self._commit(connection, unknown)
+                crash.point("sqlite.committed")
+                sound = True
+            except (apsw.BusyError, PerdureError):
+                sound = True
+                raise
+            finally:
+                if sound:
+                    self._give_back(connection)
+                else:
+                    # Whatever it believes of the file: the next one looks for itself.
+                    with suppress(apsw.Error):
+                        connection.close(True)
+
+    def shrink(self) -> None:
+        """Give room back that nothing uses any more; it may as well fail."""
+        with suppress(PerdureError), undivided(), self.translating():
+            connection = self._writer_of_file()
+            try:
+                connection.execute("PRAGMA incremental_vacuum").fetchall()
+            finally:
+                self._give_back(connection)
+
+    def _writer_of_file(self) -> apsw.Connection:
+        for _ in range(_TRIES):
+            with suppress(Moved):
+                return self._writer()
+        raise replaced(self.path)
+
+    def _commit(self, connection: apsw.Connection, unknown: Callable[[], None]) -> None:
+        try:
+            connection.execute("COMMIT")
+        except apsw.FullError:
+            raise
+        except apsw.Error:
+            unknown()
+            raise
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Let errors of SQLite become errors of the tree, and `Moved`."""
+        try:
+            yield
+        except apsw.Error as error:
+            raise self._told(meaning(error, 0, self.path, _WAIT_MS)) from error
+        except (Nonsense, Unread) as error:
+            raise self._told(error) from error
+        except UnicodeDecodeError as error:
+            # A damaged page may turn bytes into text.
+            raise self._told(Nonsense(str(error))) from error
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, Nonsense):
+            return StorageUnavailable(
+                self.path,
+                f"is damaged: {error}",
+                hint="put a backup in its place; `sqlite3 FILE .recover` saves what can be read",
+            )
+        if isinstance(error, Unread):
+            hint = "open one of its sessions for writing, which rolls it back"
+            return StorageUnavailable(self.path, str(error), hint=hint)
+        return error
+
+
+@contextmanager
+def _rolling_back(connection: apsw.Connection) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            with suppress(apsw.Error):
+                connection.execute("ROLLBACK")
+
+
+_open_media: "weakref.WeakSet[Medium]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for medium in list(_open_media):
+        medium.close()
+
+
+forks.before_fork(_close_all)

@@ -1,0 +1,178 @@
+"""Rows of sessions and records as the contract wants to see them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import apsw
+
+from perdure.backends.base import Stored
+from perdure.backends.sqlite import schema
+from perdure.backends.sqlite.snapshots import Snapshot
+from perdure.databases.meaning import NONSENSE
+from perdure.errors import FormatUnsupported
+from perdure.model.header import BadHeaderError, decode_header
+from perdure.model.record import Position
+from perdure.recovery.walk import Piece, Problem
+
+__all__ = ["COLUMNS", "Found", "find", "pieces", "stored_of"]
+
+COLUMNS = (
+    "number, id, header, tail_seq, tail_hash, size, revision, plan, (SELECT id FROM store LIMIT 1)"
+)
+
+_Row = tuple[int, int, bytes]
+
+
+class Found(NamedTuple):
+    """The row of a session.
+
+    Attributes:
+        number: its number in the file.
+        name: its id, as it stands in the column.
+        header: the header line.
+        seq: the last acknowledged event.
+        hash: hash of the record that holds it.
+        size: bytes of its record lines.
+        revision: counts the changes of the log.
+        plan: the plan of a repair, or None.
+        store: random id of the file.
+
+    """
+
+    number: int
+    name: str | bytes
+    header: bytes
+    seq: int
+    hash: str
+    size: int
+    revision: int
+    plan: bytes | None
+    store: str
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return schema.text(self.name)
+
+    @property
+    def tail(self) -> Position:
+        """The last acknowledged position."""
+        return Position(self.seq, self.hash)
+
+
+def find(db: apsw.Connection, namespace: str, session: str) -> Found | int | None:
+    """A stored session; when it was deleted (Unix ms) if it is in the trash; else None."""
+    name = (namespace, schema.cell(session))
+    query = f"SELECT {COLUMNS} FROM sessions WHERE state = 'stored' AND namespace = ? AND id = ?"
+    for row in schema.ask(db, query, name):
+        return Found(*row)
+    query = (
+        "SELECT max(deleted_at) FROM sessions WHERE state = 'deleted' AND namespace = ? AND id = ?"
+    )
+    ((deleted_at,),) = schema.ask(db, query, name)
+    return None if deleted_at is None else int(deleted_at)
+
+
+def stored_of(found: Found, session: str) -> Stored:
+    """What stands in place of the header."""
+    try:
+        header = decode_header(found.header, f"session {session!r}")
+        if header.id != session:
+            raise BadHeaderError(f"the header names session {header.id!r}")
+    except BadHeaderError as error:
+        return Stored(None, Problem("header", None, 0, 0, str(error)), 0)
+    except FormatUnsupported as error:
+        return Stored(None, Problem("unsupported", None, 0, 0, str(error)), 0, error)
+    return Stored(header, None, 0)
+
+
+def pieces(snapshot: Snapshot, number: int, begin: int, seq: int) -> Iterator[Piece]:
+    """The records of a log from `begin` on, or from the one that holds event `seq`.
+
+    What SQLite cannot read is a piece with a flaw; what can be read behind it follows.
+    """
+    try:
+        end = begin
+        try:
+            place, last = _bounds(snapshot, number, begin, seq)
+        except NONSENSE as error:
+            yield Piece(begin, begin, (), f"SQLite: {error}")
+            return
+        while place <= last:
+            rows, reason = _page(snapshot, number, place, last)
+            if reason is not None:
+                behind = rows[0][1] if rows else end
+                yield Piece(end, max(end, behind), (), f"SQLite: {reason}")
+            if not rows:
+                if reason is None:
+                    raise snapshot.changed()
+                return
+            for number_, start, line in rows:
+                end = start + len(line)
+                place = number_ + 1
+                yield Piece(start, end, (line,))
+    finally:
+        snapshot.close()
+
+
+def _bounds(snapshot: Snapshot, number: int, begin: int, seq: int) -> tuple[int, int]:
+    """The first record to read and the last one there is, by the number of its first event."""
+    where = "FROM records WHERE session = ?"
+    ((last,),) = snapshot.raw(f"SELECT max(seq) {where}", (number,))
+    if last is None:
+        return 0, -1
+    if seq:
+        ((place,),) = snapshot.raw(f"SELECT max(seq) {where} AND seq <= ?", (number, seq))
+    else:
+        ((place,),) = snapshot.raw(f"SELECT min(seq) {where} AND start >= ?", (number, begin))
+    return (place if place is not None else last + 1 if not seq else last), last
+
+
+def _page(snapshot: Snapshot, number: int, place: int, last: int) -> tuple[list[_Row], str | None]:
+    """The next rows, and why some before them cannot be read."""
+    try:
+        return _rows(snapshot, number, place, last), None
+    except NONSENSE as error:
+        reason = str(error)
+    # By leaps, and then the first one that can be read behind the last one that cannot.
+    low, step, found = place, 1, None
+    while low < last and found is None:
+        high = min(low + step, last)
+        found = _readable(snapshot, number, high, last)
+        low, step = (low, step) if found is not None else (high, step * 2)
+    if found is None:
+        return [], reason
+    high = found
+    while low + 1 < high:
+        middle = (low + high) // 2
+        nearer = _readable(snapshot, number, middle, last)
+        low, high = (middle, high) if nearer is None else (low, min(nearer, high - 1))
+        found = nearer if nearer is not None else found
+    return _rows(snapshot, number, found, last, limit=1), reason
+
+
+_PAGE = (
+    "SELECT seq, start, line FROM records WHERE session = ? AND seq >= ? AND seq <= ?"
+    " ORDER BY seq LIMIT ?"
+)
+
+
+def _rows(snapshot: Snapshot, number: int, place: int, last: int, limit: int = -1) -> list[_Row]:
+    return [_checked(row) for row in snapshot.raw(_PAGE, (number, place, last, limit))]
+
+
+def _checked(row: tuple[object, ...]) -> _Row:
+    seq, start, line = row
+    if isinstance(seq, int) and isinstance(start, int) and isinstance(line, bytes):
+        return seq, start, line
+    # A damaged page may give a cell another type than its column has.
+    raise apsw.CorruptError("a row has cells of another type")
+
+
+def _readable(snapshot: Snapshot, number: int, place: int, last: int) -> int | None:
+    """The first record from `place` on, if it can be read."""
+    try:
+        rows = _rows(snapshot, number, place, last, limit=1)
+    except NONSENSE:
+        return None
+    return rows[0][0] if rows else None

@@ -1,0 +1,114 @@
+"""Reading much, piece by piece, from one state of the file.
+
+A snapshot keeps one connection with one read transaction, so that what is deleted meanwhile is read
+to its end. No connection outlives a fork, and a file that nobody wrote to may get a writer: the
+snapshot goes on with a new connection then. What it reads is never changed once it is stored, only
+removed, and that is told.
+"""
+
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import apsw
+
+from perdure.backends.sqlite.medium import Medium, Reading
+from perdure.databases import forks
+from perdure.databases.forks import undivided
+from perdure.databases.meaning import Moved
+from perdure.errors import StorageUnavailable
+
+__all__ = ["Snapshot"]
+
+_BYTES = 1024 * 1024
+_ROWS = 1000
+_TRIES = 4
+
+
+class Snapshot:
+    """One state of a file, to be asked several times; close it."""
+
+    def __init__(self, medium: Medium) -> None:
+        """Open nothing yet."""
+        self._medium = medium
+        self._reading: Reading | None = None
+        _open_snapshots.add(self)
+
+    def rows(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """The first rows of an answer: at least one if there is any, and about a MiB at most.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read.
+
+        """
+        with self._medium.translating():
+            return self.raw(sql, bindings)
+
+    def raw(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """As `rows`, for callers who make something of what SQLite calls damage.
+
+        Raises:
+            apsw.Error: as SQLite says.
+            As `rows`.
+
+        """
+        for _ in range(_TRIES):
+            with suppress(Moved), undivided():
+                reading = self._open()
+                found = _some(reading.connection.execute(sql, bindings))
+                if self._medium.still(reading):
+                    return found
+                self.close()
+        raise self.changed()
+
+    def _open(self) -> Reading:
+        if self._reading is None:
+            reading = self._medium.open_to_read()
+            self._reading = reading
+            reading.connection.execute("BEGIN")
+        return self._reading
+
+    def changed(self) -> StorageUnavailable:
+        """What was to be read has been removed; the same call may succeed, or tell more, later."""
+        error = StorageUnavailable(
+            self._medium.path, "was changed while it was read", hint="read it again"
+        )
+        error.retryable = True
+        return error
+
+    def close(self) -> None:
+        """End the transaction and give the connection back."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            with undivided():
+                with suppress(apsw.Error):
+                    reading.connection.execute("ROLLBACK")
+                self._medium.close_reading(reading)
+
+    def __del__(self) -> None:
+        """A reader that was dropped in the middle keeps nothing open."""
+        with suppress(apsw.Error):
+            self.close()
+
+
+def _some(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    found, size = [], 0
+    for row in rows:
+        found.append(row)
+        size += sum(len(cell) for cell in row if isinstance(cell, bytes))
+        if size >= _BYTES or len(found) >= _ROWS:
+            break
+    return found
+
+
+_open_snapshots: "weakref.WeakSet[Snapshot]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for snapshot in list(_open_snapshots):
+        snapshot.close()
+
+
+forks.before_fork(_close_all)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, memory, reads, sizes
-from benchmarks.measure import ENCODINGS, ROUNDS
+from benchmarks import appends, memory, reads, sizes, sqlite
+from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
 
@@ -24,6 +24,7 @@ def main() -> int:
     print(f"{ROUNDS} commits a figure; floor = one write + fdatasync of the same number of bytes")
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
         rows = [row for encoding in ENCODINGS for row in _measured(Path(name), encoding)]
+        rows += _measured_sqlite(Path(name))
     print(f"\n{time.perf_counter() - started:.0f} s")
     if "--json" in sys.argv:
         print(json.dumps([row.as_dict() for row in rows]))
@@ -46,6 +47,12 @@ def _measured(folder: Path, encoding: str) -> Iterator[Row]:
     yield from table("cold reads", "long", "short", reads.cold(folder, encoding))
     yield from table("bytes on disk", "stored", "plain JSON", sizes.sizes(folder, encoding))
     yield from table("peak memory", "above idle", "log", memory.peaks(folder, encoding))
+
+
+def _measured_sqlite(folder: Path) -> Iterator[Row]:
+    yield from section("durable appends, sqlite", "perdure", "bare apsw", sqlite.commits(folder))
+    yield from section("cold reads, sqlite", "long", "short", reads.cold(folder, SQLITE))
+    yield from section("bytes on disk, sqlite", "stored", "plain JSON", sizes.sizes(folder, SQLITE))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import perdure
 from benchmarks.session import turn_events
 
 ROUNDS = int(os.environ.get("PERDURE_BENCH_ROUNDS", "300"))
 ENCODINGS = ("raw", "zst")
+SQLITE = "sqlite"
 
 
 def median_us(samples: Sequence[int]) -> float:
@@ -35,6 +37,18 @@ class Floor:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def opened(root: Path, medium: str, **options: Any) -> perdure.Store:
+    """A store in a folder: its own kind with an encoding, or one SQLite file in it."""
+    if medium in ENCODINGS:
+        return perdure.open(root, encoding=medium, **options)
+    return perdure.open(location(root, medium), **options)
+
+
+def location(root: Path, medium: str) -> str:
+    """What a process that does not know the medium opens."""
+    return str(root) if medium in ENCODINGS else f"{medium}:{root}/store.db"
 
 
 def fill(session: perdure.Session, events: int) -> None:

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import perdure
-from benchmarks.measure import fill
+from benchmarks.measure import fill, location, opened
 from benchmarks.table import Row, at_most
 
 SHORT, LONG = 10_000, 200_000
@@ -27,17 +26,17 @@ print(done - imported, done - started)
 """
 
 
-def cold(folder: Path, encoding: str) -> Iterator[Row]:
+def cold(folder: Path, medium: str) -> Iterator[Row]:
     """The last 50 events; derived files do not exist yet, so none have to be deleted."""
-    yield _cold(folder, encoding, packed=True)
-    if encoding == "zst":
-        yield _cold(folder, encoding, packed=False)
+    yield _cold(folder, medium, packed=True)
+    if medium != "raw":
+        yield _cold(folder, medium, packed=False)
 
 
-def _cold(folder: Path, encoding: str, *, packed: bool) -> Row:
-    roots = {size: folder / f"cold-{encoding}-{size}-{packed}" for size in (SHORT, LONG)}
+def _cold(folder: Path, medium: str, *, packed: bool) -> Row:
+    roots = {size: folder / f"cold-{medium}-{size}-{packed}" for size in (SHORT, LONG)}
     for size, root in roots.items():
-        with perdure.open(root, encoding=encoding, pack=packed) as store:
+        with opened(root, medium, pack=packed) as store:
             with store.create("s") as session:
                 fill(session, size)
             if not packed:
@@ -46,12 +45,14 @@ def _cold(folder: Path, encoding: str, *, packed: bool) -> Row:
     for _ in range(ROUNDS):
         for size, root in roots.items():
             out = subprocess.run(
-                [sys.executable, "-c", _COLD, str(root)], check=True, capture_output=True
+                [sys.executable, "-c", _COLD, location(root, medium)],
+                check=True,
+                capture_output=True,
             ).stdout.split()
             samples[size].append((int(out[0]), int(out[1])))
     (short, _), (long, with_import) = (
         [statistics.median(pair[index] for pair in samples[size]) / 1000 for index in (0, 1)]
         for size in roots
     )
-    what = f"last 50 of {LONG:,} against {SHORT:,}, {'packed' if packed else 'compacted'}"
+    what = f"last 50 of {LONG:,} against {SHORT:,}, {'packed' if packed else 'single'}"
     return at_most(what, long, short, "us", 2, with_import_us=with_import)

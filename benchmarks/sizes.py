@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import perdure
+from benchmarks.measure import opened
 from benchmarks.session import EVENTS_PER_TURN, turn_events
 from benchmarks.table import Row
 from perdure.model.values import encode
@@ -19,16 +19,16 @@ TURNS = 200
 BOUND = 0.4
 
 
-def sizes(folder: Path, encoding: str) -> Iterator[Row]:
+def sizes(folder: Path, medium: str) -> Iterator[Row]:
     """What 200 turns take in commits of one event and of one turn."""
     text = b"".join(encode(event) + b"\n" for turn in range(TURNS) for event in turn_events(turn))
     plain = len(text)
-    if encoding == "zst":
+    if medium == "zst":
         squeezed = len(zstd.compress(text, level=3))
         yield Row("the events as plain JSON, zstd -3, one frame", squeezed, plain, "bytes")
     for commit in (1, EVENTS_PER_TURN):
-        root = folder / f"size-{encoding}-{commit}"
-        with perdure.open(root, encoding=encoding) as store:
+        root = folder / f"size-{medium}-{commit}"
+        with opened(root, medium) as store:
             with store.create("s") as session:
                 for turn in range(TURNS):
                     batch = turn_events(turn)
@@ -37,7 +37,7 @@ def sizes(folder: Path, encoding: str) -> Iterator[Row]:
                 records = sum(len(line) for line in store.raw("s") if isinstance(line, bytes))
                 # Closing may compact; what is measured here is what was written.
                 yield _row(f"commits of {commit}, as written", root, plain, records, None)
-            if encoding == "zst":
+            if medium == "zst":
                 store.compact("s")
                 yield _row(f"commits of {commit}, compacted", root, plain, records, BOUND)
 

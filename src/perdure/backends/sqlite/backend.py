@@ -25,7 +25,7 @@ from perdure.backends.sqlite import content, schema, trash
 from perdure.backends.sqlite.holding import SqliteHold, insert_session, keep_aside
 from perdure.backends.sqlite.locking import Locks
 from perdure.backends.sqlite.medium import Medium
-from perdure.backends.sqlite.reading import Found, find, pieces, stored_of
+from perdure.backends.sqlite.reading import Found, disagreements, find, pieces, stored_of
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.durable.locks import Holder
 from perdure.durable.temporary import Gathered, gathered
@@ -40,7 +40,7 @@ from perdure.evidence import Evidence
 from perdure.model.header import Header, check_id
 from perdure.model.identity import escape_id, namespace_key, namespace_parts
 from perdure.model.record import Position, Record
-from perdure.recovery.walk import Ending, Piece
+from perdure.recovery.walk import Ending, Piece, Problem
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["SqliteBackend", "own"]
@@ -273,6 +273,9 @@ class SqliteBackend(Backend):
         found = self._find(session)
         yield from pieces(Snapshot(self._medium), found.number, begin, seq)
 
+    def disagreements(self, session: str) -> Iterator[Problem]:
+        yield from disagreements(Snapshot(self._medium), self._find(session))
+
     def tail(self, session: str) -> Tail:
         found = self._find(session)
         return Tail(found.tail, settled=True, size=found.size)
@@ -363,6 +366,7 @@ class SqliteBackend(Backend):
     def replace(
         self, hold: Hold, header: Header, records: Iterable[Record], *, place: str, reason: str
     ) -> None:
+        check_place(place)
         own(hold).replace(header, records, place, reason)
 
     def put_aside(self, hold: Hold, parts: Iterable[bytes], *, place: str, reason: str) -> None:
@@ -385,7 +389,7 @@ class SqliteBackend(Backend):
     def aside(self, session: str, place: str) -> Iterator[bytes] | None:
         number = self._find(session).number
         query = "SELECT log FROM asides WHERE session = ? AND place = ?"
-        found = self._medium.read(lambda db: schema.ask(db, query, (number, place)))
+        found = self._medium.read(lambda db: schema.ask(db, query, (number, schema.cell(place))))
         if not found:
             return None
         snapshot, log = Snapshot(self._medium), found[0][0]

@@ -12,6 +12,7 @@ import apsw
 from perdure.backends.base import Hold
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium
+from perdure.databases.forks import undivided
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock
 from perdure.errors import KeyConflict, StaleWriter, StorageUnavailable
@@ -62,7 +63,8 @@ def keep_aside(
         db.execute("INSERT INTO aside_parts VALUES (?, ?, ?, ?)", (number, place, part, data))
         size += len(data)
     db.execute(
-        "INSERT INTO asides VALUES (?, ?, ?, ?, ?, NULL)", (number, place, reason, size, now)
+        "INSERT INTO asides VALUES (?, ?, ?, ?, ?, NULL)",
+        (number, place, schema.shown(reason), size, now),
     )
 
 
@@ -219,6 +221,8 @@ class SqliteHold(Hold):
         if found is None or found[0] != seen:
             raise StaleWriter(self.session, "another writer wrote while it was verified")
         if not behind and found == (position, ending.end):
+            with undivided():
+                self.medium.settle()
             self.begin(self.number, position, ending.end)
             return
         with self.transaction() as db:
@@ -294,7 +298,14 @@ class SqliteHold(Hold):
         old, size, place, reason = log
         header = "SELECT length(header) FROM sessions WHERE number = ?"
         ((length,),) = schema.ask(db, header, (old,))
-        row = (number, place, reason, length + size, self.medium.runtime.now_ms(), old)
+        row = (
+            number,
+            place,
+            schema.shown(reason),
+            length + size,
+            self.medium.runtime.now_ms(),
+            old,
+        )
         db.execute("INSERT OR IGNORE INTO asides VALUES (?, ?, ?, ?, ?, ?)", row)
 
 

@@ -7,6 +7,7 @@ without the checkpoint that the last one to close would make.
 """
 
 import os
+import stat
 import urllib.parse
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,13 +27,15 @@ from perdure.databases.opening import (
     check_private,
     configure,
     marks,
+    read_through,
     resolved,
+    sync_through,
 )
 from perdure.durable import crash
 from perdure.durable.files import Folder
 from perdure.durable.locks import exclusive
 from perdure.errors import PerdureError, StorageUnavailable, UnsafeFile
-from perdure.runtime import Runtime
+from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Medium", "Reading"]
 
@@ -44,6 +47,10 @@ _WAIT_MS = 10_000
 _IDLE_MAX = 4
 _TRIES = 4
 _FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
+_TICK_MS = 50
+"""Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time."""
+
+_Identity = tuple[int, int]
 
 
 class Reading(NamedTuple):
@@ -52,11 +59,20 @@ class Reading(NamedTuple):
     Attributes:
         connection: the connection; its transaction is the reader's to begin.
         stillness: for a file that nobody wrote to when it was opened, its state; else None.
+        writer: the connection is one that may write, and goes back to the others.
 
     """
 
     connection: apsw.Connection
-    stillness: tuple[int, ...] | None
+    stillness: tuple[int, ...] | None = None
+    writer: "_Writer | None" = None
+
+
+class _Writer(NamedTuple):
+    """A connection that may write, and the file that it is open on."""
+
+    connection: apsw.Connection
+    identity: _Identity
 
 
 class Medium:
@@ -76,8 +92,7 @@ class Medium:
         self.runtime = runtime
         self._above, self._name = os.path.split(path)
         self._place = Path(path)
-        self._idle: list[apsw.Connection] = []
-        self._identity: tuple[int, int] | None = None
+        self._idle: list[_Writer] = []
         _open_media.add(self)
 
     # --- the file --------------------------------------------------------------------------------
@@ -94,18 +109,21 @@ class Medium:
         return self._file(folder)
 
     def _file(self, folder: Folder) -> DatabaseFile:
-        if self.untrusted:
-            status = folder.stat(self._name)
-        else:
+        status = folder.stat(self._name)
+        if status is None:
+            raise FileNotFoundError(self.path)
+        file = DatabaseFile(folder, self._name, resolved(self._above, self._name), status)
+        if stat.S_ISREG(status.st_mode):
+            # Before its mode: whoever named the wrong file shall not be told to change that.
+            self._refuse_foreign(file)
+        if not self.untrusted or not stat.S_ISREG(status.st_mode):
             fix = ""
             if self.kind is schema.BUNDLE:
                 fix = f"`perdure import bundle {self.path}` copies what is in it; or chmod 600"
-            status = check_private(folder, self._name, self.runtime.uid(), fix=fix)
+            check_private(folder, self._name, self.runtime.uid(), fix=fix)
             for suffix in SIBLINGS:
                 check_private(folder, self._name + suffix, self.runtime.uid())
-        if status is None:
-            raise FileNotFoundError(self.path)
-        return DatabaseFile(folder, self._name, resolved(self._above, self._name), status)
+        return file
 
     def _refuse_foreign(self, file: DatabaseFile) -> None:
         """Look at the header before SQLite gets to change anything.
@@ -119,6 +137,10 @@ class Medium:
             hint = "it may have been cut off: put a backup in its place, or move it away"
             raise UnsafeFile(self.path, "is empty, which no store is", hint=hint)
         found = marks(file.path, file.status.st_size)
+        if found is None:
+            # Perhaps it could not be read just now.
+            read_through(file.path, self.path)
+            found = marks(file.path, file.status.st_size)
         if found is None:
             # In the middle of a rollback it may look so: the journal tells.
             journal = file.folder.stat(f"{self._name}-journal")
@@ -192,27 +214,35 @@ class Medium:
             if not file.still_there():
                 raise Moved
             configure(connection, _WAIT_MS)
-            schema.check(connection)
+            schema.check(connection, self.path)
         except BaseException:
             connection.close(True)
             raise
         return connection
 
-    def _writer(self) -> apsw.Connection:
-        """A connection that may write: an idle one, if the file is still the same."""
-        try:
-            now = self._place.lstat()
-        except FileNotFoundError:
-            self.close()
-            raise
-        identity = (now.st_dev, now.st_ino)
-        if identity != self._identity:
-            self.close()
+    def _there(self) -> _Identity:
+        status = self._place.lstat()
+        return status.st_dev, status.st_ino
+
+    def _writer(self) -> _Writer:
+        """A connection that may write to the file that is there now."""
+        for _ in range(_TRIES):
+            with suppress(Moved):
+                return self._idle_writer(self._there()) or self._new_writer()
+        raise replaced(self.path)
+
+    def _idle_writer(self, there: _Identity) -> _Writer | None:
         with suppress(IndexError):
-            return self._idle.pop()
+            while True:
+                writer = self._idle.pop()
+                if writer.identity == there:
+                    return writer
+                writer.connection.close(True)
+        return None
+
+    def _new_writer(self) -> _Writer:
         with ExitStack() as stack:
             file = self._present(stack)
-            self._refuse_foreign(file)
             connection = self._connect(file, apsw.SQLITE_OPEN_READWRITE)
             try:
                 mode = connection.pragma("journal_mode", "wal")
@@ -222,25 +252,22 @@ class Medium:
             except BaseException:
                 connection.close(True)
                 raise
-            self._identity = file.identity
-            return connection
+            return _Writer(connection, file.identity)
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _give_back(self, writer: _Writer) -> None:
         """Keep a connection that may write for the next one who needs it."""
         if len(self._idle) < _IDLE_MAX:
-            self._idle.append(connection)
+            self._idle.append(writer)
         else:
-            connection.close(True)
+            writer.connection.close(True)
 
     def close(self) -> None:
         """Close what is idle; the last to close writes the WAL back into the file."""
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                break
-            with suppress(apsw.Error):
-                connection.close(True)
+        with suppress(IndexError):
+            while True:
+                writer = self._idle.pop()
+                with suppress(apsw.Error):
+                    writer.connection.close(True)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -255,10 +282,10 @@ class Medium:
 
         """
         if self._idle:
-            return Reading(self._writer(), None)
+            writer = self._writer()
+            return Reading(writer.connection, writer=writer)
         with ExitStack() as stack:
             file = self._present(stack)
-            self._refuse_foreign(file)
             journal = file.folder.stat(f"{self._name}-journal")
             if journal is not None and journal.st_size:
                 raise Unread("a writer died in a commit, which the next writer rolls back")
@@ -268,7 +295,7 @@ class Medium:
                 if self._stillness() == stillness:
                     return Reading(opened, stillness)
                 opened.close(True)
-            return Reading(self._open_beside_writers(file), None)
+            return Reading(self._open_beside_writers(file))
 
     def _open_beside_writers(self, file: DatabaseFile) -> apsw.Connection:
         try:
@@ -294,13 +321,11 @@ class Medium:
             status = self._place.lstat()
         except OSError:
             return None
-        return (
-            status.st_dev,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-        )
+        # The file system's clock is the machine's, whatever clock was injected.
+        if SYSTEM.now_ms() - status.st_ctime_ns // 1_000_000 <= _TICK_MS:
+            return None
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        return (status.st_dev, status.st_ino, status.st_size, *times)
 
     def still(self, reading: Reading) -> bool:
         """Whether what was read is of one state."""
@@ -308,9 +333,8 @@ class Medium:
 
     def close_reading(self, reading: Reading) -> None:
         """Take back what `open_to_read` gave."""
-        writable = reading.stillness is None and not reading.connection.readonly("main")
-        if writable:
-            self._give_back(reading.connection)
+        if reading.writer is not None:
+            self._give_back(reading.writer)
         else:
             reading.connection.close(True)
 
@@ -351,42 +375,58 @@ class Medium:
         """
         self._refuse_if_untrusted()
         with undivided(), self.translating():
-            connection = self._writer_of_file()
-            sound = False
+            writer = self._writer()
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                with _rolling_back(connection):
-                    crash.point("sqlite.begun")
+                with self._within(writer, unknown) as connection:
                     yield connection
-                    crash.point("sqlite.changed")
-                    self._commit(connection, unknown)
-                crash.point("sqlite.committed")
-                sound = True
             except (apsw.BusyError, PerdureError):
-                sound = True
+                self._give_back(writer)
                 raise
-            finally:
-                if sound:
-                    self._give_back(connection)
-                else:
-                    # Whatever it believes of the file: the next one looks for itself.
-                    with suppress(apsw.Error):
-                        connection.close(True)
+            except BaseException:
+                # Whatever it believes of the file: the next one looks for itself.
+                with suppress(apsw.Error):
+                    writer.connection.close(True)
+                raise
+            self._give_back(writer)
+
+    @contextmanager
+    def _within(self, writer: _Writer, unknown: Callable[[], None]) -> Iterator[apsw.Connection]:
+        connection = writer.connection
+        connection.execute("BEGIN IMMEDIATE")
+        with _rolling_back(connection):
+            if self._there() != writer.identity:
+                # Nobody would find what is stored in the file that was there before.
+                raise replaced(self.path)
+            crash.point("sqlite.begun")
+            before = connection.total_changes()
+            try:
+                yield connection
+                crash.point("sqlite.changed")
+                self._commit(connection, unknown)
+            except apsw.Error as error:
+                told = meaning(error, connection.system_errno, self.path, _WAIT_MS)
+                raise self._told(told) from error
+            if connection.total_changes() == before:
+                self.settle()
+            crash.point("sqlite.committed")
+
+    def settle(self) -> None:
+        """Make durable what is found in the file: who committed it may have died before the sync.
+
+        Raises:
+            StorageUnavailable: the medium refuses.
+
+        """
+        sync_through(resolved(self._above, self._name), self.path)
 
     def shrink(self) -> None:
         """Give room back that nothing uses any more; it may as well fail."""
         with suppress(PerdureError), undivided(), self.translating():
-            connection = self._writer_of_file()
+            writer = self._writer()
             try:
-                connection.execute("PRAGMA incremental_vacuum").fetchall()
+                writer.connection.execute("PRAGMA incremental_vacuum").fetchall()
             finally:
-                self._give_back(connection)
-
-    def _writer_of_file(self) -> apsw.Connection:
-        for _ in range(_TRIES):
-            with suppress(Moved):
-                return self._writer()
-        raise replaced(self.path)
+                self._give_back(writer)
 
     def _commit(self, connection: apsw.Connection, unknown: Callable[[], None]) -> None:
         try:

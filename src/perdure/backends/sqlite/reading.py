@@ -1,6 +1,7 @@
 """Rows of sessions and records as the contract wants to see them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import apsw
@@ -11,10 +12,10 @@ from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.databases.meaning import NONSENSE
 from perdure.errors import FormatUnsupported
 from perdure.model.header import BadHeaderError, decode_header
-from perdure.model.record import Position
+from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.walk import Piece, Problem
 
-__all__ = ["COLUMNS", "Found", "find", "pieces", "stored_of"]
+__all__ = ["COLUMNS", "Found", "disagreements", "find", "pieces", "stored_of"]
 
 COLUMNS = (
     "number, id, header, tail_seq, tail_hash, size, revision, plan, (SELECT id FROM store LIMIT 1)"
@@ -176,3 +177,22 @@ def _readable(snapshot: Snapshot, number: int, place: int, last: int) -> int | N
     except NONSENSE:
         return None
     return rows[0][0] if rows else None
+
+
+def disagreements(snapshot: Snapshot, found: Found) -> Iterator[Problem]:
+    """Columns that do not say what the bytes beside them say."""
+    query = "SELECT * FROM records WHERE session = ? AND seq > ? ORDER BY seq"
+    start, seq = 0, -1
+    try:
+        while rows := snapshot.rows(query, (found.number, seq)):
+            for row in rows:
+                line = row[-1]
+                end = start + len(line)
+                # A line that is damaged says nothing of its columns, and is told elsewhere.
+                with suppress(BadRecordError):
+                    if schema.row_of(found.number, decode_line(line), start) != row:
+                        reason = "its columns do not say what the record says"
+                        yield Problem("column", row[1], start, end, reason)
+                start, seq = end, row[1]
+    finally:
+        snapshot.close()

@@ -26,6 +26,7 @@ __all__ = [
     "create",
     "foreign",
     "row_of",
+    "shown",
     "text",
 ]
 
@@ -167,18 +168,26 @@ def create(connection: apsw.Connection, kind: Kind, store_id: str, now: int) -> 
     connection.pragma("user_version", VERSION)
 
 
-def check(connection: apsw.Connection) -> None:
+def check(connection: apsw.Connection, path: str) -> None:
     """Make sure that everything is there as `create` makes it, and nothing else that could act.
 
     Raises:
-        apsw.CorruptError: it is not.
+        apsw.CorruptError: something is missing.
+        UnsafeFile: something was added.
 
     """
-    query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite~_%'"
-    found = {sql for (sql,) in connection.execute(query + " ESCAPE '~'")}
-    for sql in found ^ _EXPECTED:
-        what = "is not there" if sql in _EXPECTED else "is not ours"
-        raise apsw.CorruptError(f"its schema was changed: {sql[:60]!r} {what}")
+    query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+    found = {sql: name for name, sql in ask(connection, query) if not name.startswith("sqlite_")}
+    for sql in _EXPECTED - found.keys():
+        raise apsw.CorruptError(f"its schema was changed: {sql[:40]!r} is not there")
+    for sql, name in found.items():
+        if sql not in _EXPECTED:
+            kind = sql.split(maxsplit=2)[1]
+            raise UnsafeFile(
+                path,
+                f"somebody added {name!r} to its schema",
+                hint=f"see what it does, and remove it: DROP {kind} {name}",
+            )
 
 
 def foreign(path: str, kind: Kind, application: int, version: int) -> PerdureError:
@@ -213,6 +222,11 @@ def cell(text: str) -> str | bytes:
 def text(cell: object) -> str:
     """The text that stands as `cell`."""
     return cell.decode("utf-8", "surrogatepass") if isinstance(cell, bytes) else str(cell)
+
+
+def shown(text: str) -> str:
+    """A text for people, where half a character need not come back as it was."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _optional(text: str | None) -> str | bytes | None:

@@ -1,0 +1,76 @@
+"""What an append into an SQLite file costs, against an insert of the same bytes and nothing else."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+import perdure
+from benchmarks.appends import COMMITS, SHORT, US_PER_EVENT
+from benchmarks.measure import ROUNDS, SQLITE, fill, median_us, opened, timed
+from benchmarks.session import EVENTS_PER_TURN, turn_events
+from benchmarks.table import Row, at_most
+
+ONE_EVENT = 1.5
+
+
+class Bare:
+    """Lines in a table of two columns; durable as ours: WAL, synchronous FULL."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = apsw.Connection(str(path))
+        self.connection.pragma("journal_mode", "wal")
+        self.connection.pragma("synchronous", "full")
+        self.connection.execute("CREATE TABLE lines (seq INTEGER PRIMARY KEY, line BLOB) STRICT")
+        self.length = 0
+
+    def insert(self, lines: list[bytes]) -> None:
+        rows = [(self.length + index, line) for index, line in enumerate(lines)]
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.executemany("INSERT INTO lines VALUES (?, ?)", rows)
+        self.connection.execute("COMMIT")
+        self.length += len(lines)
+
+
+def commits(folder: Path) -> Iterator[Row]:
+    """Commits of several sizes into a short session, packed and not."""
+    for pack in (True, False):
+        root = folder / f"commits-{SQLITE}-{pack}"
+        root.mkdir(0o700)
+        with opened(root, SQLITE, pack=pack) as store, store.create("s") as session:
+            fill(session, SHORT)
+            bare = Bare(root / "bare.db")
+            bare.insert(_lines(store, 0))
+            for size in COMMITS:
+                # One event is never packed.
+                if size > 1 or pack:
+                    yield _commits_of(store, session, bare, size, pack)
+            bare.connection.close()
+
+
+def _lines(store: perdure.Store, seq: int) -> list[bytes]:
+    return [line for line in store.raw("s", seq) if isinstance(line, bytes)]
+
+
+def _commits_of(
+    store: perdure.Store, session: perdure.Session, bare: Bare, size: int, pack: bool
+) -> Row:
+    ours, inserts = [], []
+    for index in range(ROUNDS):
+        batch = turn_events(100_000 + index)
+        batch = batch if size == EVENTS_PER_TURN else batch[8 : 8 + size]
+        before = session.position.seq + 1
+        if size == 1:
+            ours.append(timed(partial(session.append, **batch[0])))
+        else:
+            ours.append(timed(partial(session.append_many, batch)))
+        inserts.append(timed(partial(bare.insert, _lines(store, before))))
+    mine, ground = median_us(ours), median_us(inserts)
+    kind = "" if size == 1 else ", packed" if pack else ", not packed"
+    what = f"commit of {size} at {SHORT:,} events{kind}"
+    over = (mine - ground) / size
+    if size == 1:
+        return at_most(what, mine, ground, "us", ONE_EVENT, us_over=over)
+    bound, met = f"bare + {US_PER_EVENT} us an event", over <= US_PER_EVENT
+    return Row(what, mine, ground, "us", bound, met, {"us_over_per_event": over})

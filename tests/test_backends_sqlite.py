@@ -1,0 +1,542 @@
+"""SQLite files and bundles: what is refused, what people see in them, forks, damage, leftovers."""
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import perdure
+from perdure.backends import open_backend
+from perdure.backends.sqlite import BundleBackend, SqliteBackend, schema
+from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
+from perdure.durable import crash
+from perdure.errors import (
+    FormatUnsupported,
+    InvalidValue,
+    KeyConflict,
+    PerdureError,
+    SessionBusy,
+    StaleWriter,
+    StorageUnavailable,
+    UnsafeFile,
+)
+from perdure.model.event import draft
+from perdure.model.header import new_header
+from perdure.model.record import Position, seal
+from perdure.testing.contract import Clockwork
+
+DELTAS: list[dict[str, Any]] = [
+    {"type": "assistant/delta", "turn": "t", "data": {"block": [0, {"text": f"word {n} "}]}}
+    for n in range(50)
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of two sessions, one with packed runs, at rest."""
+    place = tmp_path / "store.db"
+    with perdure.open(f"sqlite:{place}", runtime=Clockwork()) as store:
+        with store.create("a") as session:
+            session.append("user/message", {"content": "hello"}, agent="main", turn="t", key="k")
+            session.append_many(DELTAS)
+            session.append("odd", {"big": 2**70, "half": "\ud800", "none": None})
+        with store.namespace("team", "x/y").create("b") as session:
+            session.append("x", "plain")
+    return place
+
+
+def sql(path: Path, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+    """What another program would see or do, with its own connection."""
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(statement, bindings).fetchall()
+    finally:
+        connection.close()
+
+
+def everything(path: Path) -> dict[str, bytes]:
+    """The bytes of the file and of all beside it but for SQLite's shared memory."""
+    files = [each for each in path.parent.rglob("*") if each.is_file()]
+    return {
+        str(each.relative_to(path.parent)): each.read_bytes()
+        for each in files
+        if not each.name.endswith("-shm")
+        and not (each.name.endswith("-wal") and not each.stat().st_size)
+    }
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def foreign(path: Path) -> None:
+    sql(path, "CREATE TABLE notes (text)")
+
+
+def other_program(path: Path) -> None:
+    sql(path, "CREATE TABLE notes (text)")
+    sql(path, "PRAGMA application_id = 42")
+
+
+def sound(path: Path) -> None:
+    with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
+        session.append("x")
+
+
+def newer(path: Path) -> None:
+    sound(path)
+    sql(path, f"PRAGMA user_version = {schema.VERSION + 1}")
+
+
+def unversioned(path: Path) -> None:
+    sound(path)
+    sql(path, "PRAGMA user_version = 0")
+
+
+def bundle(path: Path) -> None:
+    with perdure.open(f"bundle:{path}") as store, store.create("s") as session:
+        session.append("x")
+
+
+def linked(path: Path) -> None:
+    sound(path.with_name("elsewhere.db"))
+    path.symlink_to(path.with_name("elsewhere.db"))
+
+
+def hard_linked(path: Path) -> None:
+    sound(path.with_name("elsewhere.db"))
+    os.link(path.with_name("elsewhere.db"), path)
+
+
+def readable(path: Path) -> None:
+    sound(path)
+    path.chmod(0o644)
+
+
+def with_trigger(path: Path) -> None:
+    sound(path)
+    sql(path, "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM sessions; END")
+
+
+def private(path: Path, data: bytes) -> None:
+    path.touch(0o600)
+    path.write_bytes(data)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], type[PerdureError], str, str]] = {
+    "empty": (lambda p: private(p, b""), UnsafeFile, "is empty", "backup"),
+    "text": (lambda p: private(p, b"hello\n" * 99), UnsafeFile, "is no SQLite file", "another"),
+    "short": (lambda p: private(p, b"SQLite format 3\0"), UnsafeFile, "is no SQLite file", "name"),
+    "foreign": (foreign, UnsafeFile, "perdure did not make", "another file"),
+    "other program": (other_program, UnsafeFile, "application id 42", "another file"),
+    "newer": (newer, FormatUnsupported, "2", "newer"),
+    "unversioned": (unversioned, FormatUnsupported, "0", ""),
+    "bundle": (bundle, UnsafeFile, "is a bundle, not a store", "open bundle:"),
+    "link": (linked, UnsafeFile, "symbolic link", "leads to"),
+    "hard link": (hard_linked, UnsafeFile, "2 hard links", "copy it"),
+    "world-readable": (readable, UnsafeFile, "mode 644", "chmod 600"),
+    "folder": (lambda p: p.mkdir(0o700), UnsafeFile, "not a regular file", ""),
+    "fifo": (lambda p: os.mkfifo(p, 0o600), UnsafeFile, "not a regular file", ""),
+    "trigger": (with_trigger, UnsafeFile, "added 't'", "DROP TRIGGER t"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_store_of_ours_is_refused(tmp_path: Path, what: str) -> None:
+    """Each kind of wrong file has its own clear error, for readers and writers; no byte changes."""
+    place = tmp_path / "place"
+    place.mkdir(0o700)
+    path = place / "store.db"
+    make, error, said, hint = REFUSED[what]
+    make(path)
+    before, mode = everything(path), path.lstat().st_mode
+    store = perdure.open(f"sqlite:{path}")
+
+    for call in (
+        store.list,
+        lambda: store.inspect("s"),
+        lambda: store.writer("s"),
+        lambda: store.create("t").append("x"),
+        lambda: store.append("s", [{"type": "x"}]),
+    ):
+        with pytest.raises(error) as refused:
+            call()
+        assert said in refused.value.message
+        assert hint in refused.value.hint
+        assert str(path) in refused.value.message
+    store.close()
+    assert (everything(path), path.lstat().st_mode) == (before, mode)
+
+
+def test_a_world_readable_bundle_is_told_what_to_do(tmp_path: Path) -> None:
+    """Opening it in place is refused, and the hint names the command that takes it in."""
+    path = tmp_path / "s.perdure"
+    bundle(path)
+    path.chmod(0o644)
+
+    with pytest.raises(UnsafeFile) as refused:
+        perdure.open(path).list()
+    assert f"perdure import bundle {path}" in refused.value.hint
+    read = open_backend(f"bundle:{path}", untrusted=True)
+    assert [entry.id for entry in read.entries()] == ["s"]
+    with pytest.raises(StorageUnavailable):
+        read.publish(new_header("t", created_at=0), [])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_folder_where_others_may_rename_is_refused(tmp_path: Path) -> None:
+    """A file is not safe in a folder that others can write into, unless it is sticky."""
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    with pytest.raises(UnsafeFile) as refused:
+        perdure.open(f"sqlite:{place}/store.db").create("s").append("x")
+    assert "chmod go-w" in refused.value.hint
+    place.chmod(0o1777)
+    perdure.open(f"sqlite:{place}/store.db").create("s").append("x")
+
+
+@pytest.mark.parametrize("rest", ["", "//", "///", "//host/x.db", "x/", "///tmp/"])
+def test_what_names_no_file_is_refused(rest: str) -> None:
+    """A location without a file, or on another machine, is told so."""
+    with pytest.raises(InvalidValue) as refused:
+        open_backend(f"sqlite:{rest}")
+    assert "sqlite:" in refused.value.hint
+
+
+def test_locations_name_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute, relative, with the user's folder or an empty host: one file; .perdure is a bundle."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    names = [f"sqlite:{tmp_path}/x.db", f"sqlite://{tmp_path}/x.db", "sqlite:x.db", "sqlite:~/x.db"]
+    assert {repr(open_backend(name)) for name in names} == {f"sqlite:{tmp_path}/x.db"}
+    assert repr(open_backend("x.perdure")) == f"bundle:{tmp_path}/x.perdure"
+    (tmp_path / "y.perdure").mkdir()
+    assert repr(open_backend("y.perdure")) == f"dir:{tmp_path}/y.perdure"
+    assert repr(open_backend("~/.perdure")) == f"dir:{tmp_path}/.perdure"
+
+
+# --- what people see ----------------------------------------------------------------------------
+
+
+def test_the_view_shows_events(path: Path) -> None:
+    """`select * from events` shows every event, packed runs expanded, in any SQLite shell."""
+    store = perdure.open(f"sqlite:{path}")
+    expected = [
+        (e.seq, e.type, e.time, e.agent, e.turn, e.key, e.data) for e in store.read_from("a")
+    ]
+    columns = "seq, type, time, agent, turn, key, data"
+    shown = sql(path, f"SELECT {columns} FROM events WHERE session = 'a' ORDER BY seq")  # noqa: S608
+
+    assert [(*row[:-1], json.loads(row[-1])) for row in shown] == expected
+    assert len(shown) == 52
+    assert sql(path, "SELECT count(*) FROM records WHERE session = 1") == [(3,)]
+    assert sql(path, "SELECT namespace, session, data FROM events WHERE session = 'b'") == [
+        ("team/x%2Fy", "b", '"plain"')
+    ]
+
+
+def test_tables_are_strict_and_marked(path: Path) -> None:
+    """Tables are STRICT, and application id and version say whose file it is."""
+    assert sql(path, "PRAGMA application_id") == [(int.from_bytes(b"pdSt", "big"),)]
+    assert sql(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    strict = sql(path, "SELECT name, strict FROM pragma_table_list WHERE type = 'table'")
+    assert {name for name, is_strict in strict if not is_strict} <= {
+        "sqlite_schema",
+        "sqlite_temp_schema",
+        "sqlite_sequence",
+    }
+    assert sql(path, "SELECT typeof(created_at) FROM sessions") == [("integer",)] * 2
+
+
+def test_finding_is_an_index_seek(path: Path) -> None:
+    """The tail and a page are found by the key, in packed runs as well; nothing is scanned."""
+    statements: list[str] = []
+    backend = SqliteBackend(str(path))
+    seek = [piece.lines[0] for piece in backend.scan("a", 0, seq=30)]
+    assert len(seek) == 2
+    with perdure.open(f"sqlite:{path}") as store:
+        assert [event.seq for event in store.read_from("a", 30)] == list(range(30, 52))
+    page = "SELECT seq, start, line FROM records WHERE session = 1 AND seq >= 1 AND seq <= 9"
+    for statement in (
+        "SELECT max(seq) FROM records WHERE session = 1 AND seq <= 30",
+        f"{page} ORDER BY seq LIMIT -1",
+        "SELECT tail_seq FROM sessions WHERE state = 'stored' AND namespace = '' AND id = 'a'",
+        "SELECT seq FROM records WHERE session = 1 AND type = 'x' AND key = 'k'",
+    ):
+        statements += [row[3] for row in sql(path, f"EXPLAIN QUERY PLAN {statement}")]
+    assert len(statements) == 4
+    assert [text for text in statements if not text.startswith("SEARCH")] == []
+
+
+def test_everything_is_private(path: Path) -> None:
+    """Files are 0600 and folders 0700, whatever the umask."""
+    modes = {
+        stat.S_IMODE(each.stat().st_mode): each.is_dir() for each in path.parent.glob("store.db*")
+    }
+    assert modes == {0o600: False, 0o700: True}
+    inside = list(Path(f"{path}.d").rglob("*"))
+    assert {(each.is_dir(), stat.S_IMODE(each.stat().st_mode)) for each in inside} == {
+        (True, 0o700),
+        (False, 0o600),
+    }
+
+
+def test_reading_changes_no_byte(path: Path) -> None:
+    """Whatever is read, listed or verified, file, WAL and all beside them stay as they are."""
+    before = everything(path)
+    names = sorted(each.name for each in path.parent.iterdir())
+    with perdure.open(f"sqlite:{path}") as store:
+        store.list()
+        store.inspect("a").problems  # noqa: B018 - asking reads
+        list(store.read_from("a", 10))
+        assert store.verify("a").sound
+        store.missing()
+    assert everything(path) == before
+    assert [name for name in names if not (path.parent / name).exists()] == []
+
+
+# --- one truth ----------------------------------------------------------------------------------
+
+
+def test_keys_are_unique_in_the_file(tmp_path: Path) -> None:
+    """A commit that repeats a (type, key) is refused as a conflict, and nothing of it is stored."""
+    backend = SqliteBackend(str(tmp_path / "x.db"))
+    header = new_header("s", created_at=0)
+    first = seal(Position(-1, header.genesis), [draft("x", 0, time=1, key="k")])
+    hold = backend.publish(header, first)
+    again = seal(hold.position, [draft("y", 0, time=1), draft("x", 1, time=1, key="k")])
+
+    with pytest.raises(KeyConflict) as conflict:
+        backend.commit(hold, hold.position, again)
+
+    assert (conflict.value.type, conflict.value.key, conflict.value.seq) == ("x", "k", 0)
+    assert backend.tail("s").acknowledged == first[-1].position == hold.position
+    backend.commit(hold, hold.position, seal(hold.position, [draft("y", 0, time=1)]))
+    hold.release()
+
+
+def test_columns_that_lie_are_told(path: Path) -> None:
+    """Verifying holds the columns against the bytes; the bytes count, and reading goes on."""
+    sql(path, "UPDATE records SET type = 'edited', time = 5 WHERE session = 1 AND seq = 0")
+    backend = SqliteBackend(str(path))
+
+    (problem,) = backend.disagreements("a")
+
+    assert (problem.kind, problem.record) == ("column", 0)
+    assert next(perdure.open(f"sqlite:{path}").read_from("a")).type == "user/message"
+    with perdure.open(f"sqlite:{path}") as store:
+        report = store.verify("a")
+        assert [each.kind for each in report.problems] == ["column"]
+        assert not report.sound
+        store.repair("a")
+        assert store.verify("a").sound
+
+
+def test_a_row_that_was_removed_is_damage(path: Path) -> None:
+    """A record that somebody deleted is missed, and the session is refused to writers."""
+    sql(path, "DELETE FROM records WHERE session = 1 AND seq = 1")
+    with perdure.open(f"sqlite:{path}") as store:
+        assert store.verify("a").status == "damaged"
+        assert [event.seq for event in store.inspect("a").events] == [0]
+        assert store.namespace("team", "x/y").verify("b").sound
+
+
+def test_a_replaced_file_takes_no_commit(path: Path, tmp_path: Path) -> None:
+    """A writer whose file was exchanged is refused instead of writing where nobody looks."""
+    with perdure.open(f"sqlite:{path}") as store:
+        session = store.writer("a")
+        session.append("x", 1)
+        copy = tmp_path / "copy.db"
+        copy.touch(0o600)
+        source = apsw.Connection(str(path))
+        target = apsw.Connection(str(copy))
+        with target.backup("main", source, "main") as backup:
+            backup.step()
+        target.close()
+        source.close()
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink()
+        os.replace(copy, path)
+        sql(path, "UPDATE sessions SET tail_hash = 'other' WHERE number = 1")
+        with pytest.raises(StaleWriter):
+            session.append("x", 2)
+
+
+def test_two_writers_of_one_session(path: Path) -> None:
+    """Within one process and of one file, the second writer is told who has it."""
+    with perdure.open(f"sqlite:{path}") as store, perdure.open(f"sqlite:{path}") as other:
+        with store.writer("a"), pytest.raises(SessionBusy) as busy:
+            other.writer("a")
+        assert busy.value.pid == os.getpid()
+        other.writer("a").close()
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    """Sixteen threads with a session each append and read at once; nothing is lost."""
+    with perdure.open(f"sqlite:{path}") as store:
+        failures: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                with store.create(f"t{number}") as session:
+                    for index in range(25):
+                        session.append("x", index)
+                        list(store.read_from(f"t{number}", index))
+            except BaseException as error:  # noqa: BLE001 - shown below
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        for number in range(16):
+            assert [event.data for event in store.read_from(f"t{number}")] == list(range(25))
+
+
+# --- forks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_child", ["reads", "writes"])
+def test_a_forked_child_has_connections_of_its_own(path: Path, in_child: str) -> None:
+    """A child reads and writes, its parent goes on, and the locks of SQLite hold between them."""
+    with perdure.open(f"sqlite:{path}") as store:
+        session = store.writer("a")
+        session.append("x", "before")
+        reader = store.read_from("a")
+        next(reader)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if in_child == "writes":
+                    with store.create("of the child") as own:
+                        for number in range(20):
+                            own.append("x", number)
+                status = 0 if store.verify("a").sound else 2
+            finally:
+                os._exit(status)
+        for number in range(20):
+            session.append("x", number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(list(reader)) == 52
+        session.close()
+        assert store.verify("a").sound
+        assert {entry.id for entry in store.list()} <= {"a", "of the child"}
+        if in_child == "writes":
+            assert [event.data for event in store.read_from("of the child")] == list(range(20))
+
+
+# --- leftovers ----------------------------------------------------------------------------------
+
+
+def test_creation_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A file that could not be finished leaves nothing at the name, and the next try is a store."""
+    path = tmp_path / "store.db"
+
+    def fail(point: str) -> None:
+        if point == "sqlite.create":
+            raise OSError(5, "Input/output error")
+
+    crash.arm(hook=fail)
+    with pytest.raises(OSError, match="Input/output"):
+        perdure.open(f"sqlite:{path}").create("s").append("x")
+    crash.arm()
+    assert not path.exists()
+    with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
+        session.append("x")
+    assert [each.name for each in Path(f"{path}.d").glob(".new-*")] == []
+
+
+def test_what_was_staged_and_left_goes(tmp_path: Path) -> None:
+    """Content of a session that was never published is removed by a later one."""
+    runtime = Clockwork()
+    backend = SqliteBackend(str(tmp_path / "x.db"), runtime=runtime)
+    hold = backend.stage(new_header("s", created_at=0))
+    backend.put_blob(hold, [b"x" * 100])
+    hold.abandon = None  # type: ignore[attr-defined]
+    hold.release()
+    assert sql(tmp_path / "x.db", "SELECT state FROM sessions") == [("new",)]
+    later = Clockwork(start=runtime.now_ms() + 120_000)
+    again = SqliteBackend(str(tmp_path / "x.db"), runtime=later)
+    again.stage(new_header("t", created_at=0)).release()
+    assert sql(tmp_path / "x.db", "SELECT count(*) FROM sessions") == [(0,)]
+    assert sql(tmp_path / "x.db", "SELECT count(*) FROM blob_parts") == [(0,)]
+
+
+def test_a_purged_session_gives_its_room_back(path: Path) -> None:
+    """When the trash is emptied, no row of it is left, and the file is smaller."""
+    with perdure.open(f"sqlite:{path}") as store:
+        with store.create("big") as session:
+            session.append("x", "y" * 5_000_000)
+            session.put_blob(b"z" * 3_000_000)
+        store.delete("big")
+    large = path.stat().st_size
+    with perdure.open(f"sqlite:{path}") as store:
+        store.empty_trash()
+    assert path.stat().st_size < large - 7_000_000
+    for table in ("records", "blobs", "blob_parts", "asides", "aside_parts"):
+        assert sql(path, f"SELECT count(*) FROM {table} WHERE session > 2") == [(0,)]  # noqa: S608
+    assert sorted(each.name for each in Path(f"{path}.d/locks").iterdir()) == ["+team", "a"]
+
+
+# --- bundles ------------------------------------------------------------------------------------
+
+
+def test_large_content_of_a_bundle_stands_beside_it(tmp_path: Path) -> None:
+    """Small content is in the file, large content in a folder, under its hash, once for all."""
+    path = tmp_path / "work.perdure"
+    large, small = b"L" * (ARTIFACT_BYTES + 1), b"S" * ARTIFACT_BYTES
+    with perdure.open(path) as store:
+        for id in ("one", "two"):
+            with store.create(id) as session:
+                digests = [session.put_blob(value) for value in (large, small)]
+                session.append("x", digests)
+        folder = tmp_path / "work.artifacts"
+        assert [each.name for each in folder.iterdir()] == [digests[0]]
+        assert (folder / digests[0]).read_bytes() == large
+        assert store.blob("one", digests[1]) == small
+        store.delete("one")
+        store.empty_trash()
+        assert store.blob("two", digests[0]) == large
+        store.delete("two")
+        store.empty_trash()
+        assert list(folder.iterdir()) == []
+
+
+def test_a_bundle_without_its_artifacts_has_expired_content(tmp_path: Path) -> None:
+    """A bundle that was sent without its folder is sound; what is not there has expired."""
+    path = tmp_path / "work.perdure"
+    with perdure.open(path) as store, store.create("s") as session:
+        session.append("x", session.put_blob(b"L" * (ARTIFACT_BYTES + 1)))
+    for each in (tmp_path / "work.artifacts").iterdir():
+        each.unlink()
+    (tmp_path / "work.artifacts").rmdir()
+    with perdure.open(path) as store:
+        assert store.verify("s").sound
+        assert isinstance(store._backend, BundleBackend)
+
+
+def test_content_beside_a_bundle_is_checked(tmp_path: Path) -> None:
+    """Content that was edited in its folder is damage, and a link there is not followed."""
+    path = tmp_path / "work.perdure"
+    with perdure.open(path) as store, store.create("s") as session:
+        digest = session.put_blob(b"L" * (ARTIFACT_BYTES + 1))
+        session.append("x", digest)
+    beside = tmp_path / "work.artifacts" / digest
+    beside.write_bytes(b"edited")
+    with perdure.open(path) as store:
+        report = store.verify("s")
+        assert report.content is not None
+        assert list(report.content.damaged) == [digest]
+        beside.unlink()
+        beside.symlink_to("/etc/hostname")
+        with pytest.raises(UnsafeFile):
+            store.blob("s", digest)

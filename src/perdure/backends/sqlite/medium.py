@@ -298,6 +298,10 @@ class Medium:
             return Reading(self._open_beside_writers(file))
 
     def _open_beside_writers(self, file: DatabaseFile) -> apsw.Connection:
+        if not self._has_wal():
+            # Nobody seems to write, and somebody just did: what SQLite makes beside the file to see
+            # them goes again when this is closed, which only one that may write can do.
+            return self._connect(file, apsw.SQLITE_OPEN_READWRITE)
         try:
             live = self._connect(file, apsw.SQLITE_OPEN_READONLY)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
@@ -311,12 +315,15 @@ class Medium:
         live.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return live
 
+    def _has_wal(self) -> bool:
+        with suppress(OSError):
+            return bool(Path(f"{self.path}-wal").lstat().st_size)
+        return False
+
     def _stillness(self) -> tuple[int, ...] | None:
         """The state of a file that nobody writes to; None if somebody may."""
-        with suppress(OSError):
-            wal = Path(f"{self.path}-wal")
-            if wal.lstat().st_size:
-                return None
+        if self._has_wal():
+            return None
         try:
             status = self._place.lstat()
         except OSError:

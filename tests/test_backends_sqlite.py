@@ -15,6 +15,7 @@ import perdure
 from perdure.backends import open_backend
 from perdure.backends.sqlite import BundleBackend, SqliteBackend, schema
 from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
+from perdure.databases import network
 from perdure.durable import crash
 from perdure.errors import (
     FormatUnsupported,
@@ -199,6 +200,36 @@ def test_a_folder_where_others_may_rename_is_refused(tmp_path: Path) -> None:
     assert "chmod go-w" in refused.value.hint
     place.chmod(0o1777)
     perdure.open(f"sqlite:{place}/store.db").create("s").append("x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False)]
+)
+def test_a_network_file_system_is_refused_to_writers(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, refused: bool
+) -> None:
+    """Where two machines may share a file, nothing is created or written; reading goes on."""
+    mounts = path.with_name("mounts")
+    device = path.parent.stat().st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    mounts.write_text(
+        f"21 1 0:5 / /proc rw - proc proc rw\n22 1 {place} / / rw shared:1 - {kind} x rw\n"
+    )
+    monkeypatch.setattr(network, "_MOUNTS", mounts)
+    with perdure.open(f"sqlite:{path}") as store:
+        assert [entry.id for entry in store.list()] == ["a"]
+        for write in (
+            lambda: store.append("a", [{"type": "x"}]),
+            lambda: perdure.open(f"sqlite:{path}.new").create("s").append("x"),
+        ):
+            if not refused:
+                write()
+                continue
+            with pytest.raises(StorageUnavailable) as told:
+                write()
+            assert kind in told.value.message
+            assert "local disk" in told.value.hint
+    assert Path(f"{path}.new").exists() is not refused
 
 
 @pytest.mark.parametrize("rest", ["", "//", "///", "//host/x.db", "x/", "///tmp/"])
@@ -494,6 +525,7 @@ def test_large_content_of_a_bundle_stands_beside_it(tmp_path: Path) -> None:
     """Small content is in the file, large content in a folder, under its hash, once for all."""
     path = tmp_path / "work.perdure"
     large, small = b"L" * (ARTIFACT_BYTES + 1), b"S" * ARTIFACT_BYTES
+    digests: list[str] = []
     with perdure.open(path) as store:
         for id in ("one", "two"):
             with store.create(id) as session:

@@ -6,6 +6,8 @@ in this process would drop SQLite's locks (https://www.sqlite.org/howtocorrupt.h
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +24,9 @@ __all__ = [
     "check_private",
     "configure",
     "marks",
+    "read_through",
     "resolved",
+    "sync_through",
 ]
 
 SIBLINGS = ("-journal", "-wal", "-shm")
@@ -33,6 +37,12 @@ PATH_BYTES_MAX = 503
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
+_CHUNK_BYTES = 65_536
+_KINDS = {
+    "": apsw.SQLITE_OPEN_MAIN_DB,
+    "-journal": apsw.SQLITE_OPEN_MAIN_JOURNAL,
+    "-wal": apsw.SQLITE_OPEN_WAL,
+}
 _WRITE_VERSION_AT = 18
 _USER_VERSION_AT = 60
 _APPLICATION_ID_AT = 68
@@ -166,6 +176,53 @@ def marks(path: str, size: int) -> Marks | None:
     modes = header[_WRITE_VERSION_AT : _WRITE_VERSION_AT + 2]
     known = all(1 <= mode <= _WAL_VERSION for mode in modes)
     return Marks(application, version, modes[0] == _WAL_VERSION, known)
+
+
+def read_through(path: str, shown: str) -> None:
+    """Read a file and what is beside it to the end, through SQLite, and make nothing of it.
+
+    SQLite calls it damage when a page cannot be read in the middle of a statement. Who is about to
+    take a file for damaged has to know whether it was only the medium that failed.
+
+    Raises:
+        StorageUnavailable: the medium refuses.
+
+    """
+    for suffix, kind in _KINDS.items():
+        if Path(path + suffix).exists():
+            with _medium_file(path + suffix, apsw.SQLITE_OPEN_READONLY | kind, shown) as file:
+                size = file.xFileSize()
+                for start in range(0, size, _CHUNK_BYTES):
+                    file.xRead(min(_CHUNK_BYTES, size - start), start)
+
+
+def sync_through(path: str, shown: str) -> None:
+    """Make durable what stands in the WAL of a file, and the WAL's name: there may be none.
+
+    Whoever finds a commit in it does not know whether the writer lived to sync it.
+
+    Raises:
+        StorageUnavailable: the medium refuses.
+
+    """
+    wal = f"{path}-wal"
+    if Path(wal).exists():
+        # With this flag a file counts as new, and the first sync is one of its name as well.
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_WAL
+        with _medium_file(wal, flags, shown) as file:
+            file.xSync(apsw.SQLITE_SYNC_NORMAL)
+
+
+@contextmanager
+def _medium_file(path: str, flags: int, shown: str) -> Iterator[apsw.VFSFile]:
+    try:
+        opened = apsw.VFSFile("", path, [flags | apsw.SQLITE_OPEN_NOFOLLOW, 0])
+        try:
+            yield opened
+        finally:
+            opened.xClose()
+    except apsw.Error as error:
+        raise StorageUnavailable(shown, f"the medium fails: {error}") from error
 
 
 def configure(connection: apsw.Connection, wait_ms: int) -> None:

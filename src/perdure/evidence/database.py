@@ -18,6 +18,7 @@ from perdure.databases.opening import (
     check_private,
     configure,
     marks,
+    read_through,
     resolved,
 )
 from perdure.durable import crash
@@ -132,7 +133,7 @@ class Database:
                         if file is None or not file.status.st_size:
                             return None, None
                         try:
-                            return None, (self._ask(file, question),)
+                            return None, (self._sure(file, lambda it: self._ask(it, question)),)
                         except Nonsense as error:
                             self._damaged = file.identity
                             return f"it is damaged: {error}", None
@@ -199,7 +200,7 @@ class Database:
                     if file is None:
                         return
                     try:
-                        self._change(file, change)
+                        self._sure(file, lambda it: self._change(it, change))
                         if file.still_there():
                             return
                     except Nonsense:
@@ -262,6 +263,20 @@ class Database:
                 with suppress(apsw.Error):
                     connection.execute("ROLLBACK")
                 raise
+
+    def _sure(self, file: DatabaseFile, use: Callable[[DatabaseFile], T]) -> T:
+        """What somebody makes of the file; it makes no sense only if it does not twice.
+
+        Raises:
+            StorageUnavailable: it cannot be read, which SQLite calls damage at first.
+            As `use`.
+
+        """
+        try:
+            return use(file)
+        except Nonsense:
+            read_through(file.path, self._path)
+            return use(file)
 
     # --- one connection -------------------------------------------------------------------------
 

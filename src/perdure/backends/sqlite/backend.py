@@ -35,6 +35,8 @@ from perdure.errors import (
     SessionBusy,
     SessionExists,
     SessionNotFound,
+    StorageFull,
+    StorageUnavailable,
 )
 from perdure.evidence import Evidence
 from perdure.model.header import Header, check_id
@@ -205,8 +207,13 @@ class SqliteBackend(Backend):
             hold = self._claim(header.id)
             try:
                 self._build(hold, header, records, room)
-            except BaseException:
+            except BaseException as error:
                 hold.release()
+                if hold.dead and isinstance(error, StorageFull | StorageUnavailable):
+                    # A commit that failed half-way may be found by whoever opens the file next.
+                    told = StorageUnavailable(error.path, error.reason)
+                    told.uncertain = True
+                    raise told from error
                 raise
         except SessionExists:
             if room is not None:

@@ -1,4 +1,4 @@
-"""The file: created whole, opened checked, its connections, its transactions.
+"""The connections to the file of a store, and their transactions.
 
 A process that writes keeps a few connections open and reads through them as well. One that only
 reads opens the file for each question and changes no byte of it: where nobody writes (there is no
@@ -6,8 +6,6 @@ WAL), as a file that does not change, which is checked afterwards; else like any
 without the checkpoint that the last one to close would make.
 """
 
-import os
-import stat
 import urllib.parse
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,35 +16,27 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from perdure.backends.sqlite import schema
+from perdure.backends.sqlite.file import FLAGS, WAIT_MS, StoreFile
 from perdure.databases import forks
 from perdure.databases.forks import undivided
-from perdure.databases.meaning import Moved, Nonsense, Unread, meaning, replaced
+from perdure.databases.meaning import Moved, Unread, meaning, replaced
+from perdure.databases.network import refuse_network
 from perdure.databases.opening import (
-    SIBLINGS,
     DatabaseFile,
-    check_private,
     configure,
-    marks,
-    read_through,
     resolved,
     sync_through,
 )
 from perdure.durable import crash
-from perdure.durable.files import Folder
-from perdure.durable.locks import exclusive
-from perdure.errors import PerdureError, StorageUnavailable, UnsafeFile
+from perdure.errors import PerdureError, StorageUnavailable
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Medium", "Reading"]
 
 T = TypeVar("T")
 
-_WAIT_MS = 10_000
-"""Every writer of the file waits for every other one's commit, which takes a millisecond."""
-
 _IDLE_MAX = 4
 _TRIES = 4
-_FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
 _TICK_MS = 50
 """Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time."""
 
@@ -75,133 +65,16 @@ class _Writer(NamedTuple):
     identity: _Identity
 
 
-class Medium:
+class Medium(StoreFile):
     """One file; shared by all namespaces. Methods may be called from any thread."""
 
     def __init__(
         self, path: str, kind: schema.Kind, runtime: Runtime, *, untrusted: bool = False
     ) -> None:
-        """Name the file; nothing is opened or created.
-
-        With `untrusted` it is only read, and may belong to anybody and be open to all.
-        """
-        self.path = path
-        self.kind = kind
-        self.untrusted = untrusted
-        self.beside = f"{path}.d"
-        self.runtime = runtime
-        self._above, self._name = os.path.split(path)
-        self._place = Path(path)
+        """Name the file; nothing is opened or created. For the rest see `StoreFile`."""
+        super().__init__(path, kind, runtime, untrusted=untrusted)
         self._idle: list[_Writer] = []
         _open_media.add(self)
-
-    # --- the file --------------------------------------------------------------------------------
-
-    def _present(self, stack: ExitStack) -> DatabaseFile:
-        """The file, checked as far as that goes without opening it.
-
-        Raises:
-            FileNotFoundError: there is none.
-
-        """
-        self._place.lstat()
-        folder = stack.enter_context(Folder.open_shared(self._above, any_owner=self.untrusted))
-        return self._file(folder)
-
-    def _file(self, folder: Folder) -> DatabaseFile:
-        status = folder.stat(self._name)
-        if status is None:
-            raise FileNotFoundError(self.path)
-        file = DatabaseFile(folder, self._name, resolved(self._above, self._name), status)
-        if stat.S_ISREG(status.st_mode):
-            # Before its mode: whoever named the wrong file shall not be told to change that.
-            self._refuse_foreign(file)
-        if not self.untrusted or not stat.S_ISREG(status.st_mode):
-            fix = ""
-            if self.kind is schema.BUNDLE:
-                fix = f"`perdure import bundle {self.path}` copies what is in it; or chmod 600"
-            check_private(folder, self._name, self.runtime.uid(), fix=fix)
-            for suffix in SIBLINGS:
-                check_private(folder, self._name + suffix, self.runtime.uid())
-        return file
-
-    def _refuse_foreign(self, file: DatabaseFile) -> None:
-        """Look at the header before SQLite gets to change anything.
-
-        Raises:
-            UnsafeFile: it is no file of ours.
-            FormatUnsupported: of another version.
-
-        """
-        if not file.status.st_size:
-            hint = "it may have been cut off: put a backup in its place, or move it away"
-            raise UnsafeFile(self.path, "is empty, which no store is", hint=hint)
-        found = marks(file.path, file.status.st_size)
-        if found is None:
-            # Perhaps it could not be read just now.
-            read_through(file.path, self.path)
-            found = marks(file.path, file.status.st_size)
-        if found is None:
-            # In the middle of a rollback it may look so: the journal tells.
-            journal = file.folder.stat(f"{self._name}-journal")
-            if journal is not None and journal.st_size:
-                return
-            raise UnsafeFile(self.path, "is no SQLite file", hint="name another file")
-        if (found.application, found.version) != (self.kind.application, schema.VERSION):
-            raise schema.foreign(self.path, self.kind, found.application, found.version)
-        if not found.known:
-            raise Nonsense("its header names a journal mode that does not exist")
-
-    def make(self) -> None:
-        """Create the file where there is none: whole, or after a crash not at all."""
-        try:
-            self._place.lstat()
-            return
-        except FileNotFoundError:
-            self._refuse_if_untrusted()
-        except OSError as error:
-            raise StorageUnavailable(self.path, error.strerror or str(error)) from error
-        resolved(self._above, self._name)
-        with (
-            undivided(),
-            Folder.make_shared(self._above) as above,
-            above.child(os.path.basename(self.beside), make=True) as beside,
-        ):
-            # Whoever made it may have died before it was durable.
-            above.sync()
-            with exclusive(beside.fd, self.path):
-                if above.stat(self._name) is None:
-                    self._build(above, beside)
-
-    def _build(self, above: Folder, beside: Folder) -> None:
-        building = f".new-{self.runtime.token()}"
-        for left in beside.names():
-            if left.startswith(".new-"):
-                beside.remove(left)
-        beside.create(building, b"")
-        with self.translating():
-            made = apsw.Connection(
-                f"{resolved(self.beside, building)}", flags=_FLAGS | apsw.SQLITE_OPEN_READWRITE
-            )
-            try:
-                configure(made, _WAIT_MS)
-                # Room that a purged session leaves can be given back.
-                made.pragma("auto_vacuum", "incremental")
-                made.pragma("journal_mode", "wal")
-                made.pragma("synchronous", "full")
-                made.execute("BEGIN IMMEDIATE")
-                schema.create(made, self.kind, self.runtime.token(16), self.runtime.now_ms())
-                crash.point("sqlite.create")
-                made.execute("COMMIT")
-            finally:
-                made.close(True)
-        beside.move(building, above, self._name)
-        above.sync()
-        beside.sync()
-
-    def _refuse_if_untrusted(self) -> None:
-        if self.untrusted:
-            raise StorageUnavailable(self.path, "was opened for reading only")
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -209,11 +82,11 @@ class Medium:
         name = file.path
         if query:
             name, flags = f"file:{urllib.parse.quote(name)}?{query}", flags | apsw.SQLITE_OPEN_URI
-        connection = apsw.Connection(name, flags=flags | _FLAGS)
+        connection = apsw.Connection(name, flags=flags | FLAGS)
         try:
             if not file.still_there():
                 raise Moved
-            configure(connection, _WAIT_MS)
+            configure(connection, WAIT_MS)
             schema.check(connection, self.path)
         except BaseException:
             connection.close(True)
@@ -242,7 +115,8 @@ class Medium:
 
     def _new_writer(self) -> _Writer:
         with ExitStack() as stack:
-            file = self._present(stack)
+            file = self.present(stack)
+            refuse_network(self._above, self.path)
             connection = self._connect(file, apsw.SQLITE_OPEN_READWRITE)
             try:
                 mode = connection.pragma("journal_mode", "wal")
@@ -285,7 +159,7 @@ class Medium:
             writer = self._writer()
             return Reading(writer.connection, writer=writer)
         with ExitStack() as stack:
-            file = self._present(stack)
+            file = self.present(stack)
             journal = file.folder.stat(f"{self._name}-journal")
             if journal is not None and journal.st_size:
                 raise Unread("a writer died in a commit, which the next writer rolls back")
@@ -380,7 +254,7 @@ class Medium:
             StorageFull: nothing was changed.
 
         """
-        self._refuse_if_untrusted()
+        self.refuse_if_untrusted()
         with undivided(), self.translating():
             writer = self._writer()
             try:
@@ -411,8 +285,8 @@ class Medium:
                 crash.point("sqlite.changed")
                 self._commit(connection, unknown)
             except apsw.Error as error:
-                told = meaning(error, connection.system_errno, self.path, _WAIT_MS)
-                raise self._told(told) from error
+                told = meaning(error, connection.system_errno, self.path, WAIT_MS)
+                raise self.told(told) from error
             if connection.total_changes() == before:
                 self.settle()
             crash.point("sqlite.committed")
@@ -443,31 +317,6 @@ class Medium:
         except apsw.Error:
             unknown()
             raise
-
-    @contextmanager
-    def translating(self) -> Iterator[None]:
-        """Let errors of SQLite become errors of the tree, and `Moved`."""
-        try:
-            yield
-        except apsw.Error as error:
-            raise self._told(meaning(error, 0, self.path, _WAIT_MS)) from error
-        except (Nonsense, Unread) as error:
-            raise self._told(error) from error
-        except UnicodeDecodeError as error:
-            # A damaged page may turn bytes into text.
-            raise self._told(Nonsense(str(error))) from error
-
-    def _told(self, error: Exception) -> Exception:
-        if isinstance(error, Nonsense):
-            return StorageUnavailable(
-                self.path,
-                f"is damaged: {error}",
-                hint="put a backup in its place; `sqlite3 FILE .recover` saves what can be read",
-            )
-        if isinstance(error, Unread):
-            hint = "open one of its sessions for writing, which rolls it back"
-            return StorageUnavailable(self.path, str(error), hint=hint)
-        return error
 
 
 @contextmanager

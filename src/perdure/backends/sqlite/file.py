@@ -1,0 +1,197 @@
+"""The file of a store: looked at before it is opened, made whole, its errors translated."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import apsw
+
+from perdure.backends.sqlite import schema
+from perdure.databases.forks import undivided
+from perdure.databases.meaning import Nonsense, Unread, meaning
+from perdure.databases.network import refuse_network
+from perdure.databases.opening import (
+    SIBLINGS,
+    DatabaseFile,
+    check_private,
+    configure,
+    marks,
+    read_through,
+    resolved,
+)
+from perdure.durable import crash
+from perdure.durable.files import Folder
+from perdure.durable.locks import exclusive
+from perdure.errors import StorageUnavailable, UnsafeFile
+from perdure.runtime import Runtime
+
+__all__ = ["FLAGS", "WAIT_MS", "StoreFile"]
+
+WAIT_MS = 10_000
+"""Every writer of the file waits for every other one's commit, which takes a millisecond."""
+
+FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
+"""Of every connection."""
+
+
+class StoreFile:
+    """One file and what stands beside it."""
+
+    def __init__(
+        self, path: str, kind: schema.Kind, runtime: Runtime, *, untrusted: bool = False
+    ) -> None:
+        """Name the file; nothing is opened or created.
+
+        With `untrusted` it is only read, and may belong to anybody and be open to all.
+        """
+        self.path = path
+        self.kind = kind
+        self.untrusted = untrusted
+        self.beside = f"{path}.d"
+        self.runtime = runtime
+        self._above, self._name = os.path.split(path)
+        self._place = Path(path)
+
+    def present(self, stack: ExitStack) -> DatabaseFile:
+        """The file, checked as far as that goes without opening it.
+
+        Raises:
+            FileNotFoundError: there is none.
+
+        """
+        self._place.lstat()
+        folder = stack.enter_context(Folder.open_shared(self._above, any_owner=self.untrusted))
+        return self._file(folder)
+
+    def _file(self, folder: Folder) -> DatabaseFile:
+        status = folder.stat(self._name)
+        if status is None:
+            raise FileNotFoundError(self.path)
+        file = DatabaseFile(folder, self._name, resolved(self._above, self._name), status)
+        if stat.S_ISREG(status.st_mode):
+            # Before its mode: whoever named the wrong file shall not be told to change that.
+            self._refuse_foreign(file)
+        if not self.untrusted or not stat.S_ISREG(status.st_mode):
+            fix = ""
+            if self.kind is schema.BUNDLE:
+                fix = f"`perdure import bundle {self.path}` copies what is in it; or chmod 600"
+            check_private(folder, self._name, self.runtime.uid(), fix=fix)
+            for suffix in SIBLINGS:
+                check_private(folder, self._name + suffix, self.runtime.uid())
+        return file
+
+    def _refuse_foreign(self, file: DatabaseFile) -> None:
+        """Look at the header before SQLite gets to change anything.
+
+        Raises:
+            UnsafeFile: it is no file of ours.
+            FormatUnsupported: of another version.
+
+        """
+        if not file.status.st_size:
+            hint = "it may have been cut off: put a backup in its place, or move it away"
+            raise UnsafeFile(self.path, "is empty, which no store is", hint=hint)
+        found = marks(file.path, file.status.st_size)
+        if found is None:
+            # Perhaps it could not be read just now.
+            read_through(file.path, self.path)
+            found = marks(file.path, file.status.st_size)
+        if found is None:
+            # In the middle of a rollback it may look so: the journal tells.
+            journal = file.folder.stat(f"{self._name}-journal")
+            if journal is not None and journal.st_size:
+                return
+            raise UnsafeFile(self.path, "is no SQLite file", hint="name another file")
+        if (found.application, found.version) != (self.kind.application, schema.VERSION):
+            raise schema.foreign(self.path, self.kind, found.application, found.version)
+        if not found.known:
+            raise Nonsense("its header names a journal mode that does not exist")
+
+    def make(self) -> None:
+        """Create the file where there is none: whole, or after a crash not at all."""
+        try:
+            self._place.lstat()
+            return
+        except FileNotFoundError:
+            self.refuse_if_untrusted()
+        except OSError as error:
+            raise StorageUnavailable(self.path, error.strerror or str(error)) from error
+        resolved(self._above, self._name)
+        with (
+            undivided(),
+            self._make_above() as above,
+            above.child(os.path.basename(self.beside), make=True) as beside,
+        ):
+            # Whoever made it may have died before it was durable.
+            above.sync()
+            with exclusive(beside.fd, self.path):
+                if above.stat(self._name) is None:
+                    self._build(above, beside)
+
+    def _make_above(self) -> Folder:
+        above = Folder.make_shared(self._above)
+        try:
+            refuse_network(self._above, self.path)
+        except BaseException:
+            above.close()
+            raise
+        return above
+
+    def _build(self, above: Folder, beside: Folder) -> None:
+        building = f".new-{self.runtime.token()}"
+        for left in beside.names():
+            if left.startswith(".new-"):
+                beside.remove(left)
+        beside.create(building, b"")
+        with self.translating():
+            made = apsw.Connection(
+                f"{resolved(self.beside, building)}", flags=FLAGS | apsw.SQLITE_OPEN_READWRITE
+            )
+            try:
+                configure(made, WAIT_MS)
+                # Room that a purged session leaves can be given back.
+                made.pragma("auto_vacuum", "incremental")
+                made.pragma("journal_mode", "wal")
+                made.pragma("synchronous", "full")
+                made.execute("BEGIN IMMEDIATE")
+                schema.create(made, self.kind, self.runtime.token(16), self.runtime.now_ms())
+                crash.point("sqlite.create")
+                made.execute("COMMIT")
+            finally:
+                made.close(True)
+        beside.move(building, above, self._name)
+        above.sync()
+        beside.sync()
+
+    def refuse_if_untrusted(self) -> None:
+        """Refuse to write to what is only read."""
+        if self.untrusted:
+            raise StorageUnavailable(self.path, "was opened for reading only")
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Let errors of SQLite become errors of the tree, and `Moved`."""
+        try:
+            yield
+        except apsw.Error as error:
+            raise self.told(meaning(error, 0, self.path, WAIT_MS)) from error
+        except (Nonsense, Unread) as error:
+            raise self.told(error) from error
+        except UnicodeDecodeError as error:
+            # A damaged page may turn bytes into text.
+            raise self.told(Nonsense(str(error))) from error
+
+    def told(self, error: Exception) -> Exception:
+        """What leaves this package for an error that is internal to it."""
+        if isinstance(error, Nonsense):
+            return StorageUnavailable(
+                self.path,
+                f"is damaged: {error}",
+                hint="put a backup in its place; `sqlite3 FILE .recover` saves what can be read",
+            )
+        if isinstance(error, Unread):
+            hint = "open one of its sessions for writing, which rolls it back"
+            return StorageUnavailable(self.path, str(error), hint=hint)
+        return error

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import apsw
 import pytest
 
 import perdure
@@ -359,3 +360,39 @@ def test_another_format_of_the_store_is_refused_by_both(tmp_path: Path) -> None:
     with pytest.raises(perdure.errors.FormatUnsupported) as refused:
         perdure.open(root).list()
     assert "newer" in refused.value.hint
+
+
+# --- SQLite -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_tables_as_they_are(tmp_path: Path) -> None:
+    """Every statement that SQLite keeps of a new file stands on the page, and no other."""
+    path = tmp_path / "store.db"
+    with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
+        session.append("x")
+    connection = apsw.Connection(str(path))
+    query = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name != 'sqlite_sequence'"
+    kept = {" ".join(sql.split()) for (sql,) in connection.execute(query)}
+    connection.close()
+
+    printed = {" ".join(sql.split()) for sql in blocks("sql")[0].split(";") if sql.strip()}
+
+    assert {sql.replace("( ", "(").replace(" )", ")") for sql in printed} == {
+        sql.replace("( ", "(").replace(" )", ")") for sql in kept
+    }
+
+
+def test_the_queries_of_the_media_page_run(tmp_path: Path) -> None:
+    """What docs/media.md asks with SQL works on a store as it stands there."""
+    path = tmp_path / "agents.db"
+    with perdure.open(f"sqlite:{path}") as store, store.create("fix-the-test") as session:
+        session.append("tool/call", {"id": "c1", "name": "bash"}, turn="t1")
+    connection = apsw.Connection(str(path))
+    page = PAGE.with_name("media.md").read_text(encoding="utf-8")
+    (queries,) = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+    answers = [connection.execute(sql).fetchall() for sql in queries.strip().splitlines()]
+
+    connection.close()
+    assert answers[0] == [("fix-the-test", 0, "tool/call", "bash")]
+    assert all(answers)

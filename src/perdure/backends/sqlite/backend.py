@@ -99,10 +99,13 @@ class SqliteBackend(Backend):
             "SELECT DISTINCT namespace FROM sessions"
             " WHERE state IN ('stored', 'deleted') AND namespace > ? AND namespace < ?"
         )
-        nothing: list[tuple[Any, ...]] = []
-        found = self._ask(lambda db: schema.ask(db, query, (low, high)), nothing)
-        depth = len(self._parts)
-        return iter(sorted({namespace_parts(key)[depth] for (key,) in found}))
+        depth, nothing = len(self._parts), set[str]()
+
+        def below(db: apsw.Connection) -> set[str]:
+            found = schema.ask(db, query, (low, high), [str])
+            return {namespace_parts(key)[depth] for (key,) in found}
+
+        return iter(sorted(self._ask(below, nothing)))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -194,7 +197,8 @@ class SqliteBackend(Backend):
         )
         with suppress(PerdureError, FileNotFoundError):
             bound = (self._namespace, horizon)
-            for number, plan in self._medium.read(lambda db: schema.ask(db, query, bound)):
+            kinds = (int, bytes)
+            for number, plan in self._medium.read(lambda db: schema.ask(db, query, bound, kinds)):
                 if self._locks.holder(plan.decode()) is None:
                     self._remove_new(number)
 
@@ -277,8 +281,14 @@ class SqliteBackend(Backend):
         return stored_of(self._find(session), session)
 
     def scan(self, session: str, begin: int, *, seq: int = 0) -> Iterator[Piece]:
-        found = self._find(session)
-        yield from pieces(Snapshot(self._medium), found.number, begin, seq)
+        # Found in the state that is read: in between it may be removed for good.
+        query = "SELECT 1 FROM sessions WHERE number = ?"
+        while True:
+            found, snapshot = self._find(session), Snapshot(self._medium)
+            if snapshot.rows(query, (found.number,)):
+                break
+            snapshot.close()
+        yield from pieces(snapshot, found.number, begin, seq)
 
     def disagreements(self, session: str) -> Iterator[Problem]:
         yield from disagreements(Snapshot(self._medium), self._find(session))
@@ -390,7 +400,8 @@ class SqliteBackend(Backend):
             "SELECT place, reason, size, set_at FROM asides WHERE session = ?"
             " ORDER BY set_at, place"
         )
-        found = self._medium.read(lambda db: schema.ask(db, query, (number,)))
+        kinds = (str, str, int, int)
+        found = self._medium.read(lambda db: schema.ask(db, query, (number,), kinds))
         return iter([Aside(*row) for row in found])
 
     def aside(self, session: str, place: str) -> Iterator[bytes] | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import apsw
 
 from perdure.backends.base import Blob
+from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium
 from perdure.backends.sqlite.snapshots import Snapshot
 
@@ -40,20 +41,10 @@ def opened(medium: Medium, number: int, digest: str) -> tuple[str, Iterator[byte
     snapshot = Snapshot(medium)
     query = "SELECT place FROM blobs WHERE session = ? AND digest = ?"
     for (place,) in snapshot.rows(query, (number, digest)):
-        return place, _parts(snapshot, number, digest)
+        parts = "SELECT bytes FROM blob_parts WHERE session = ? AND digest = ? AND part = ?"
+        return place, snapshot.parts(parts, (number, digest))
     snapshot.close()
     return None
-
-
-def _parts(snapshot: Snapshot, number: int, digest: str) -> Iterator[bytes]:
-    query = "SELECT bytes FROM blob_parts WHERE session = ? AND digest = ? AND part = ?"
-    try:
-        part = 0
-        while rows := snapshot.rows(query, (number, digest, part)):
-            yield rows[0][0]
-            part += 1
-    finally:
-        snapshot.close()
 
 
 def stored(medium: Medium, number: int) -> Iterator[Blob]:
@@ -65,6 +56,9 @@ def stored(medium: Medium, number: int) -> Iterator[Blob]:
     try:
         last = ""
         while rows := snapshot.rows(query, (number, last)):
+            with medium.translating():
+                for row in rows:
+                    schema.expect(row, (str, int, int))
             yield from (Blob(*row) for row in rows)
             last = rows[-1][0]
     finally:

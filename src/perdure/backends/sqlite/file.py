@@ -96,7 +96,7 @@ class StoreFile:
         found = marks(file.path, file.status.st_size)
         if found is None:
             # Perhaps it could not be read just now.
-            read_through(file.path, self.path)
+            read_through(file.path, self.path, header=True)
             found = marks(file.path, file.status.st_size)
         if found is None:
             # In the middle of a rollback it may look so: the journal tells.
@@ -153,14 +153,18 @@ class StoreFile:
                 configure(made, WAIT_MS)
                 # Room that a purged session leaves can be given back.
                 made.pragma("auto_vacuum", "incremental")
-                made.pragma("journal_mode", "wal")
                 made.pragma("synchronous", "full")
                 made.execute("BEGIN IMMEDIATE")
                 schema.create(made, self.kind, self.runtime.token(16), self.runtime.now_ms())
                 crash.point("sqlite.create")
                 made.execute("COMMIT")
+                # Last: a WAL would keep the old name, and closing hides that it is still needed.
+                mode = made.pragma("journal_mode", "wal")
             finally:
                 made.close(True)
+        siblings = [name for name in beside.names() if name.startswith(f"{building}-")]
+        if mode != "wal" or any(_size_of(beside, name) for name in siblings):
+            raise StorageUnavailable(self.path, "could not be made whole", hint="try again")
         beside.move(building, above, self._name)
         above.sync()
         beside.sync()
@@ -183,9 +187,22 @@ class StoreFile:
             # A damaged page may turn bytes into text.
             raise self.told(Nonsense(str(error))) from error
 
+    def read_through(self) -> None:
+        """Make sure that what SQLite calls damage is none of the medium's.
+
+        Raises:
+            StorageUnavailable: the file cannot be read to its end.
+
+        """
+        read_through(resolved(self._above, self._name), self.path)
+
     def told(self, error: Exception) -> Exception:
         """What leaves this package for an error that is internal to it."""
         if isinstance(error, Nonsense):
+            try:
+                self.read_through()
+            except StorageUnavailable as unread:
+                return unread
             return StorageUnavailable(
                 self.path,
                 f"is damaged: {error}",
@@ -195,3 +212,8 @@ class StoreFile:
             hint = "open one of its sessions for writing, which rolls it back"
             return StorageUnavailable(self.path, str(error), hint=hint)
         return error
+
+
+def _size_of(folder: Folder, name: str) -> int:
+    status = folder.stat(name)
+    return 0 if status is None else status.st_size

@@ -265,7 +265,8 @@ class SqliteHold(Hold):
         old = self.number
         with self.transaction() as db:
             row = "SELECT namespace, revision, size, plan FROM sessions WHERE number = ?"
-            found = schema.ask(db, f"{row} AND state = 'stored'", (old,))
+            kinds = (str, int, int, (bytes, type(None)))
+            found = schema.ask(db, f"{row} AND state = 'stored'", (old,), kinds)
             if not found:
                 raise StaleWriter(self.session, "another log has taken its place")
             ((namespace, revision, size, plan),) = found
@@ -297,7 +298,7 @@ class SqliteHold(Hold):
         """Say where the log that was replaced is; bytes that are at its place already are it."""
         old, size, place, reason = log
         header = "SELECT length(header) FROM sessions WHERE number = ?"
-        ((length,),) = schema.ask(db, header, (old,))
+        ((length,),) = schema.ask(db, header, (old,), [int])
         row = (
             number,
             place,

@@ -24,6 +24,7 @@ from perdure.databases.network import refuse_network
 from perdure.databases.opening import (
     DatabaseFile,
     configure,
+    read_through,
     resolved,
     sync_through,
 )
@@ -119,6 +120,9 @@ class Medium(StoreFile):
             refuse_network(self._above, self.path)
             connection = self._connect(file, apsw.SQLITE_OPEN_READWRITE)
             try:
+                if connection.readonly("main"):
+                    # SQLite opens so what it cannot open to write to.
+                    raise StorageUnavailable(self.path, "cannot be opened to be written")
                 mode = connection.pragma("journal_mode", "wal")
                 if mode != "wal":
                     raise StorageUnavailable(self.path, f"stays in journal mode {mode}")
@@ -260,10 +264,12 @@ class Medium(StoreFile):
             try:
                 with self._within(writer, unknown) as connection:
                     yield connection
-            except (apsw.BusyError, PerdureError):
-                self._give_back(writer)
-                raise
-            except BaseException:
+            except BaseException as error:
+                sqlite = error if isinstance(error, apsw.Error) else error.__cause__
+                sound = isinstance(error, apsw.BusyError | PerdureError)
+                if sound and (sqlite is None or isinstance(sqlite, apsw.BusyError)):
+                    self._give_back(writer)
+                    raise
                 # Whatever it believes of the file: the next one looks for itself.
                 with suppress(apsw.Error):
                     writer.connection.close(True)
@@ -299,6 +305,15 @@ class Medium(StoreFile):
 
         """
         sync_through(resolved(self._above, self._name), self.path)
+
+    def read_through(self) -> None:
+        """Read all of the file, to know whether it is the medium that fails.
+
+        Raises:
+            StorageUnavailable: it does.
+
+        """
+        read_through(resolved(self._above, self._name), self.path)
 
     def shrink(self) -> None:
         """Give room back that nothing uses any more; it may as well fail."""

@@ -1,8 +1,8 @@
 """Rows of sessions and records as the contract wants to see them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -15,7 +15,7 @@ from perdure.model.header import BadHeaderError, decode_header
 from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.walk import Piece, Problem
 
-__all__ = ["COLUMNS", "Found", "disagreements", "find", "pieces", "stored_of"]
+__all__ = ["COLUMNS", "Found", "disagreements", "find", "found_of", "pieces", "stored_of"]
 
 COLUMNS = (
     "number, id, header, tail_seq, tail_hash, size, revision, plan, (SELECT id FROM store LIMIT 1)"
@@ -61,16 +61,33 @@ class Found(NamedTuple):
         return Position(self.seq, self.hash)
 
 
+_KINDS: tuple[schema.Kinds, ...] = (int, schema.NAME, bytes, int, str, int, int, bytes, str)
+_INSTEAD = (0, "?", b"", -1, "", 0, 0, None, "")
+
+
+def found_of(row: Sequence[object]) -> Found:
+    """A row with the cells of `COLUMNS`.
+
+    What a damaged page turned into something else is nothing instead: such a session has no header,
+    or a tail that no log has, and is told to be damaged like any other.
+    """
+    cells: list[Any] = [
+        cell if isinstance(cell, kind) else instead
+        for cell, kind, instead in zip(row, _KINDS, _INSTEAD, strict=True)
+    ]
+    return Found(*cells)
+
+
 def find(db: apsw.Connection, namespace: str, session: str) -> Found | int | None:
     """A stored session; when it was deleted (Unix ms) if it is in the trash; else None."""
     name = (namespace, schema.cell(session))
     query = f"SELECT {COLUMNS} FROM sessions WHERE state = 'stored' AND namespace = ? AND id = ?"
     for row in schema.ask(db, query, name):
-        return Found(*row)
+        return found_of(row)
     query = (
         "SELECT max(deleted_at) FROM sessions WHERE state = 'deleted' AND namespace = ? AND id = ?"
     )
-    ((deleted_at,),) = schema.ask(db, query, name)
+    ((deleted_at,),) = schema.ask(db, query, name, [(int, type(None))])
     return None if deleted_at is None else int(deleted_at)
 
 
@@ -163,11 +180,8 @@ def _rows(snapshot: Snapshot, number: int, place: int, last: int, limit: int = -
 
 
 def _checked(row: tuple[object, ...]) -> _Row:
-    seq, start, line = row
-    if isinstance(seq, int) and isinstance(start, int) and isinstance(line, bytes):
-        return seq, start, line
-    # A damaged page may give a cell another type than its column has.
-    raise apsw.CorruptError("a row has cells of another type")
+    schema.expect(row, (int, int, bytes))
+    return row  # type: ignore[return-value]
 
 
 def _readable(snapshot: Snapshot, number: int, place: int, last: int) -> int | None:
@@ -184,8 +198,9 @@ def disagreements(snapshot: Snapshot, found: Found) -> Iterator[Problem]:
     query = "SELECT * FROM records WHERE session = ? AND seq > ? ORDER BY seq"
     start, seq = 0, -1
     try:
-        while rows := snapshot.rows(query, (found.number, seq)):
+        while rows := snapshot.raw(query, (found.number, seq)):
             for row in rows:
+                schema.expect((row[1], row[-1]), (int, bytes))
                 line = row[-1]
                 end = start + len(line)
                 # A line that is damaged says nothing of its columns, and is told elsewhere.
@@ -194,5 +209,7 @@ def disagreements(snapshot: Snapshot, found: Found) -> Iterator[Problem]:
                         reason = "its columns do not say what the record says"
                         yield Problem("column", row[1], start, end, reason)
                 start, seq = end, row[1]
+    except NONSENSE as error:
+        yield Problem("column", None, start, start, f"SQLite: {error}")
     finally:
         snapshot.close()

@@ -17,6 +17,7 @@ from perdure.model.record import Record
 
 __all__ = [
     "BUNDLE",
+    "NAME",
     "STORE",
     "VERSION",
     "Kind",
@@ -24,6 +25,7 @@ __all__ = [
     "cell",
     "check",
     "create",
+    "expect",
     "foreign",
     "row_of",
     "shown",
@@ -32,6 +34,13 @@ __all__ = [
 
 VERSION = 1
 """The file's `user_version`. SQLite calls a file 0 that nobody gave a version."""
+
+
+Kinds = type | tuple[type, ...]
+"""What a cell may be."""
+
+NAME = (str, bytes)
+"""A text of a caller's; see `cell`."""
 
 
 class Kind(NamedTuple):
@@ -205,9 +214,31 @@ def foreign(path: str, kind: Kind, application: int, version: int) -> PerdureErr
     return UnsafeFile(path, reason, hint="name another file, which perdure creates")
 
 
-def ask(db: apsw.Connection, sql: str, bindings: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of an answer."""
-    return db.execute(sql, bindings).fetchall()
+def ask(
+    db: apsw.Connection, sql: str, bindings: Sequence[Any] = (), kinds: Sequence[Kinds] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of an answer.
+
+    Raises:
+        apsw.CorruptError: a cell is of none of the types that `kinds` names for its column.
+
+    """
+    rows = db.execute(sql, bindings).fetchall()
+    for row in rows if kinds else ():
+        expect(row, kinds)
+    return rows
+
+
+def expect(row: Sequence[Any], kinds: Sequence[Kinds]) -> None:
+    """Make sure that cells are what their columns hold: a damaged page may say otherwise.
+
+    Raises:
+        apsw.CorruptError: one is not.
+
+    """
+    for value, kind in zip(row, kinds, strict=True):
+        if not isinstance(value, kind):
+            raise apsw.CorruptError("a row has cells of another type than its columns")
 
 
 def cell(text: str) -> str | bytes:

@@ -7,16 +7,17 @@ removed, and that is told.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import apsw
 
+from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium, Reading
 from perdure.databases import forks
 from perdure.databases.forks import undivided
-from perdure.databases.meaning import Moved
+from perdure.databases.meaning import NONSENSE, Moved
 from perdure.errors import StorageUnavailable
 
 __all__ = ["Snapshot"]
@@ -33,6 +34,7 @@ class Snapshot:
         """Open nothing yet."""
         self._medium = medium
         self._reading: Reading | None = None
+        self._sure = False
         _open_snapshots.add(self)
 
     def rows(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -46,6 +48,23 @@ class Snapshot:
         with self._medium.translating():
             return self.raw(sql, bindings)
 
+    def parts(self, sql: str, bindings: tuple[Any, ...]) -> Iterator[bytes]:
+        """Bytes that stand in rows of one cell, in order; the last binding counts them from 0.
+
+        Raises:
+            As `rows`.
+
+        """
+        try:
+            part = 0
+            while rows := self.rows(sql, (*bindings, part)):
+                with self._medium.translating():
+                    schema.expect(rows[0], (bytes,))
+                yield rows[0][0]
+                part += 1
+        finally:
+            self.close()
+
     def raw(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """As `rows`, for callers who make something of what SQLite calls damage.
 
@@ -54,6 +73,17 @@ class Snapshot:
             As `rows`.
 
         """
+        try:
+            return self._answer(sql, bindings)
+        except NONSENSE:
+            if self._sure:
+                raise
+            # SQLite says so as well of a page that cannot be read just now.
+            self._medium.read_through()
+            self._sure = True
+            return self._answer(sql, bindings)
+
+    def _answer(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         for _ in range(_TRIES):
             with suppress(Moved), undivided():
                 reading = self._open()

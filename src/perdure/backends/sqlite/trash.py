@@ -6,7 +6,7 @@ import apsw
 
 from perdure.backends.base import Trashed
 from perdure.backends.sqlite import schema
-from perdure.backends.sqlite.reading import COLUMNS, Found, stored_of
+from perdure.backends.sqlite.reading import COLUMNS, Found, found_of, stored_of
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.errors import SessionExists, SessionNotFound
 
@@ -32,7 +32,7 @@ def page(db: apsw.Connection, namespace: str, behind: str | bytes) -> list[Found
         " ORDER BY id LIMIT ?"
     )
     rows = schema.ask(db, query, (namespace, behind, _PAGE_ROWS))
-    return [Found(*row) for row in rows]
+    return [found_of(row) for row in rows]
 
 
 # --- the trash ----------------------------------------------------------------------------------
@@ -51,9 +51,8 @@ def discarded(db: apsw.Connection, namespace: str) -> list[Trashed]:
         f"SELECT deleted_at, {COLUMNS} FROM sessions WHERE state = 'deleted' AND namespace = ?"
         " ORDER BY id, deleted_at, number"
     )
-    return [
-        trashed(Found(*row), deleted_at) for deleted_at, *row in db.execute(query, (namespace,))
-    ]
+    rows = schema.ask(db, query, (namespace,))
+    return [trashed(found_of(row), at if isinstance(at, int) else 0) for at, *row in rows]
 
 
 def last(db: apsw.Connection, namespace: str, session: str) -> int | None:
@@ -62,7 +61,7 @@ def last(db: apsw.Connection, namespace: str, session: str) -> int | None:
         "SELECT number FROM sessions WHERE state = 'deleted' AND namespace = ? AND id = ?"
         " ORDER BY deleted_at DESC, number DESC LIMIT 1"
     )
-    found = schema.ask(db, query, (namespace, schema.cell(session)))
+    found = schema.ask(db, query, (namespace, schema.cell(session)), [int])
     return found[0][0] if found else None
 
 
@@ -106,13 +105,7 @@ def remove(db: apsw.Connection, number: int) -> None:
 def kept_parts(snapshot: Snapshot, number: int, place: str) -> Iterator[bytes]:
     """Bytes that were set aside."""
     query = "SELECT bytes FROM aside_parts WHERE session = ? AND place = ? AND part = ?"
-    try:
-        part = 0
-        while rows := snapshot.rows(query, (number, place, part)):
-            yield rows[0][0]
-            part += 1
-    finally:
-        snapshot.close()
+    return snapshot.parts(query, (number, place))
 
 
 def kept_log(snapshot: Snapshot, number: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What an append into an SQLite file costs, against an insert of the same bytes and nothing else."""
+"""What an append into an SQLite file costs, against a bare insert of the same bytes."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -241,7 +241,7 @@ def test_what_names_no_file_is_refused(rest: str) -> None:
 
 
 def test_locations_name_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Absolute, relative, with the user's folder or an empty host: one file; .perdure is a bundle."""
+    """Absolute, relative, in the home folder: one file; .perdure is a bundle."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     names = [f"sqlite:{tmp_path}/x.db", f"sqlite://{tmp_path}/x.db", "sqlite:x.db", "sqlite:~/x.db"]
@@ -261,8 +261,11 @@ def test_the_view_shows_events(path: Path) -> None:
     expected = [
         (e.seq, e.type, e.time, e.agent, e.turn, e.key, e.data) for e in store.read_from("a")
     ]
-    columns = "seq, type, time, agent, turn, key, data"
-    shown = sql(path, f"SELECT {columns} FROM events WHERE session = 'a' ORDER BY seq")  # noqa: S608
+    query = (
+        "SELECT seq, type, time, agent, turn, key, data FROM events"
+        " WHERE session = 'a' ORDER BY seq"
+    )
+    shown = sql(path, query)
 
     assert [(*row[:-1], json.loads(row[-1])) for row in shown] == expected
     assert len(shown) == 52

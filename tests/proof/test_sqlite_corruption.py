@@ -1,4 +1,4 @@
-"""Damaged SQLite files: nothing untrue is read, nothing foreign escapes, and no loss is called sound."""
+"""Damaged SQLite files: nothing untrue is read, and no loss is called sound."""
 
 import random
 import shutil
@@ -78,7 +78,7 @@ def outcome(store: perdure.Store, id: str, expected: list[dict[str, Any]]) -> st
 
 @pytest.mark.proof
 def test_damaged_files_never_lie(tmp_path: Path, rng: random.Random, seed: int) -> None:
-    """Whatever bytes of the file change, events that are read are true, and a loss is no success."""
+    """Whatever bytes change, events that are read are true, and a loss is no success."""
     place = tmp_path / "store.db"
     truth = written(place)
     sound = place.read_bytes()

@@ -3,7 +3,6 @@
 See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self, TypeVar
@@ -22,6 +21,7 @@ from perdure.backends.base import (
     check_place,
 )
 from perdure.backends.sqlite import content, schema, trash
+from perdure.backends.sqlite.file import path_of
 from perdure.backends.sqlite.holding import SqliteHold, insert_session, keep_aside
 from perdure.backends.sqlite.locking import Locks
 from perdure.backends.sqlite.medium import Medium
@@ -30,7 +30,6 @@ from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.durable.locks import Holder
 from perdure.durable.temporary import Gathered, gathered
 from perdure.errors import (
-    InvalidValue,
     PerdureError,
     SessionBusy,
     SessionExists,
@@ -68,7 +67,7 @@ class SqliteBackend(Backend):
         may belong to anybody and be open to all, and is only read.
         """
         self._runtime = runtime
-        self._medium = Medium(_path_of(path, self.scheme), self.kind, runtime, untrusted=untrusted)
+        self._medium = Medium(path_of(path, self.scheme), self.kind, runtime, untrusted=untrusted)
         self._evidence = Evidence(None if untrusted else self._medium.beside, runtime=runtime)
         self._enter(())
 
@@ -396,13 +395,7 @@ class SqliteBackend(Backend):
 
     def asides(self, session: str) -> Iterator[Aside]:
         number = self._find(session).number
-        query = (
-            "SELECT place, reason, size, set_at FROM asides WHERE session = ?"
-            " ORDER BY set_at, place"
-        )
-        kinds = (str, str, int, int)
-        found = self._medium.read(lambda db: schema.ask(db, query, (number,), kinds))
-        return iter([Aside(*row) for row in found])
+        return iter(self._medium.read(lambda db: trash.kept(db, number)))
 
     def aside(self, session: str, place: str) -> Iterator[bytes] | None:
         number = self._find(session).number
@@ -482,20 +475,6 @@ class SqliteBackend(Backend):
     def close(self) -> None:
         if not self._parts:
             self._medium.close()
-
-
-def _path_of(rest: str, scheme: str) -> str:
-    """The absolute path that follows a scheme; `//` and an empty host may come before it."""
-    path = rest
-    if rest.startswith("//"):
-        host, _, behind = rest[2:].partition("/")
-        if host not in ("", "localhost"):
-            hint = f"write {scheme}:{rest[2:]} or {scheme}:///path"
-            raise InvalidValue("location", f"a file on {host!r} is not here", hint=hint)
-        path = f"/{behind}"
-    if not path or path.endswith("/"):
-        raise InvalidValue("location", "names no file", hint=f"{scheme}:///path/file.db")
-    return os.path.abspath(os.path.expanduser(path))
 
 
 def _moving(number: int) -> str:

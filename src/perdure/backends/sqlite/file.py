@@ -24,10 +24,10 @@ from perdure.databases.opening import (
 from perdure.durable import crash
 from perdure.durable.files import Folder
 from perdure.durable.locks import exclusive
-from perdure.errors import StorageUnavailable, UnsafeFile
+from perdure.errors import InvalidValue, StorageUnavailable, UnsafeFile
 from perdure.runtime import Runtime
 
-__all__ = ["FLAGS", "WAIT_MS", "StoreFile"]
+__all__ = ["FLAGS", "WAIT_MS", "StoreFile", "path_of"]
 
 WAIT_MS = 10_000
 """Every writer of the file waits for every other one's commit, which takes a millisecond."""
@@ -217,3 +217,17 @@ class StoreFile:
 def _size_of(folder: Folder, name: str) -> int:
     status = folder.stat(name)
     return 0 if status is None else status.st_size
+
+
+def path_of(rest: str, scheme: str) -> str:
+    """The absolute path that follows a scheme; `//` and an empty host may come before it."""
+    path = rest
+    if rest.startswith("//"):
+        host, _, behind = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            hint = f"write {scheme}:{rest[2:]} or {scheme}:///path"
+            raise InvalidValue("location", f"a file on {host!r} is not here", hint=hint)
+        path = f"/{behind}"
+    if not path or path.endswith("/"):
+        raise InvalidValue("location", "names no file", hint=f"{scheme}:///path/file.db")
+    return os.path.abspath(os.path.expanduser(path))

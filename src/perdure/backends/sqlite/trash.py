@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import apsw
 
-from perdure.backends.base import Trashed
+from perdure.backends.base import Aside, Trashed
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.reading import COLUMNS, Found, found_of, stored_of
 from perdure.backends.sqlite.snapshots import Snapshot
@@ -13,6 +13,7 @@ from perdure.errors import SessionExists, SessionNotFound
 __all__ = [
     "discard",
     "discarded",
+    "kept",
     "kept_log",
     "kept_parts",
     "last",
@@ -100,6 +101,14 @@ def remove(db: apsw.Connection, number: int) -> None:
 
 
 # --- what is kept aside -------------------------------------------------------------------------
+
+
+def kept(db: apsw.Connection, number: int) -> list[Aside]:
+    """What was set aside of a session, the oldest first."""
+    query = (
+        "SELECT place, reason, size, set_at FROM asides WHERE session = ? ORDER BY set_at, place"
+    )
+    return [Aside(*row) for row in schema.ask(db, query, (number,), (str, str, int, int))]
 
 
 def kept_parts(snapshot: Snapshot, number: int, place: str) -> Iterator[bytes]:

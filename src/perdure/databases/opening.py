@@ -6,7 +6,7 @@ in this process would drop SQLite's locks (https://www.sqlite.org/howtocorrupt.h
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import apsw
 
 from perdure.durable.files import Folder, translated
 from perdure.errors import StorageUnavailable, UnsafeFile
+from perdure.runtime import SYSTEM
 
 __all__ = [
     "PATH_BYTES_MAX",
@@ -38,6 +39,7 @@ PATH_BYTES_MAX = 503
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _CHUNK_BYTES = 65_536
+_RETRY_SECONDS = 0.0003
 _KINDS = {
     "": apsw.SQLITE_OPEN_MAIN_DB,
     "-journal": apsw.SQLITE_OPEN_MAIN_JOURNAL,
@@ -178,8 +180,10 @@ def marks(path: str, size: int) -> Marks | None:
     return Marks(application, version, modes[0] == _WAL_VERSION, known)
 
 
-def read_through(path: str, shown: str) -> None:
+def read_through(path: str, shown: str, *, header: bool = False) -> None:
     """Read a file and what is beside it to the end, through SQLite, and make nothing of it.
+
+    With `header` nothing but its first bytes.
 
     SQLite calls it damage when a page cannot be read in the middle of a statement. Who is about to
     take a file for damaged has to know whether it was only the medium that failed.
@@ -191,7 +195,8 @@ def read_through(path: str, shown: str) -> None:
     for suffix, kind in _KINDS.items():
         if Path(path + suffix).exists():
             with _medium_file(path + suffix, apsw.SQLITE_OPEN_READONLY | kind, shown) as file:
-                size = file.xFileSize()
+                # Of an empty file, too, something is read.
+                size = _HEADER_BYTES if header else file.xFileSize() or 1
                 for start in range(0, size, _CHUNK_BYTES):
                     file.xRead(min(_CHUNK_BYTES, size - start), start)
 
@@ -227,7 +232,29 @@ def _medium_file(path: str, flags: int, shown: str) -> Iterator[apsw.VFSFile]:
 
 def configure(connection: apsw.Connection, wait_ms: int) -> None:
     """Settings of every connection: what a file says of itself is not trusted."""
-    connection.set_busy_timeout(wait_ms)
+    connection.set_busy_handler(_patience(wait_ms))
     for setting, value in _SETTINGS:
         connection.config(setting, value)
     connection.pragma("cell_size_check", True)
+
+
+def _patience(wait_ms: int) -> Callable[[int], bool]:
+    """Ask again every third of a millisecond for so long.
+
+    SQLite's own handler waits longer each time, up to 100 ms: whoever came first waits longest, and
+    among eight writers some starve for seconds.
+    """
+    end = 0.0
+
+    def again(tries: int) -> bool:
+        nonlocal end
+        # Other processes do not live by an injected clock.
+        now = SYSTEM.monotonic()
+        if not tries:
+            end = now + wait_ms / 1000
+        if now >= end:
+            return False
+        SYSTEM.sleep(_RETRY_SECONDS)
+        return True
+
+    return again

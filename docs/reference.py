@@ -32,6 +32,8 @@ _VALUES = (
     perdure.Compacted,
     perdure.Trashed,
     perdure.Missing,
+    perdure.Copied,
+    perdure.NotCopied,
     perdure.Damage,
     perdure.Parent,
     perdure.Source,

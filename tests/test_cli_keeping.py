@@ -6,6 +6,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -267,16 +268,35 @@ def test_verify_reads_content(line: Line, store: perdure.Store) -> None:
     spoil(line, "b", damaged)
     report = line.json("verify", ends=Exit.DAMAGE)
     content = {each["session"]: each["content"] for each in report["sessions"]}
-    assert content["a"] == {"count": 0, "bytes": 0, "damaged": [], "unreadable": None}
-    assert content["b"] == {"count": 1, "bytes": 12, "damaged": [damaged], "unreadable": None}
+    nothing = {"count": 0, "bytes": 0, "damaged": [], "unreadable": None, "expired": 0}
+    assert content["a"] == {**nothing, "expired": 1}
+    assert content["b"] == {**nothing, "count": 1, "bytes": 12, "damaged": [damaged]}
     assert [each["sound"] for each in report["sessions"]] == [True, False]
     assert report["sound"] is False
     assert f"b  2 events, 1 blob\n    content {damaged} is damaged\n" in line("verify").stdout
-    assert line("verify", "a").exit_code == Exit.OK
+    assert line("verify", "a").stdout == "ok           a  3 events, 1 blob expired\n"
     (line.log("a").parent / "blobs").chmod(0o755)
     result = line("verify", "a")
     assert result.exit_code == Exit.DAMAGE
     assert "its content cannot be listed" in result.stdout
+
+
+def test_verify_says_how_far_it_is(
+    line: Line, store: perdure.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the output goes elsewhere, a terminal shows progress, escaped, and is left clean."""
+    written(store, "a", "b\x1b[2J")
+    assert line("verify").stderr == ""
+
+    def only_stderr(stream: Any) -> bool:
+        return bool(stream.name == "<stderr>")
+
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", only_stderr, raising=False)
+    told = line("verify").stderr
+    assert told.startswith("\r1 of 2: a\r")
+    assert "2 of 2: b\\x1b[2J" in told
+    assert "\x1b" not in told
+    assert told.endswith(" \r")
 
 
 def test_verify_tells_if_evidence_cannot_be_read(line: Line, store: perdure.Store) -> None:

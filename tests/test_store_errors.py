@@ -28,6 +28,8 @@ EXAMPLES: list[PerdureError] = [
     errors.SessionNotFound("s", deleted_at=5),
     errors.SessionExists("s", deleted_at=5),
     errors.StoreClosed(),
+    errors.SessionDiverged("s", 5),
+    errors.SessionDiverged("s", None),
     errors.ContentExpired("s", "0" * 64),
     errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
 ]

@@ -21,6 +21,7 @@ __all__ = [
     "SessionBusy",
     "SessionClosed",
     "SessionDamaged",
+    "SessionDiverged",
     "SessionExists",
     "SessionNotFound",
     "StaleWriter",
@@ -310,9 +311,13 @@ class StorageFull(PerdureError):
 
 
 class StorageUnavailable(PerdureError):
-    """The medium refused. `lost` are accepted events whose fate is unknown after a failed sync."""
+    """The medium refused. `lost` are accepted events whose fate is unknown after a failed sync.
+
+    With `uncertain`, what was to be stored may turn up all the same.
+    """
 
     code = "storage-unavailable"
+    uncertain = False
 
     def __init__(self, path: str, reason: str, *, hint: str = "", lost: Sequence[Any] = ()) -> None:
         """Name the file or address and what the system said."""
@@ -320,6 +325,29 @@ class StorageUnavailable(PerdureError):
         self.path = path
         self.reason = reason
         self.lost = tuple(lost)
+
+
+# --- copy ---------------------------------------------------------------------------------------
+
+
+class SessionDiverged(PerdureError):
+    """Two stores hold logs of one id, and neither is the beginning of the other.
+
+    `seq` is the first event that differs, or None if they are two sessions: their headers differ.
+    """
+
+    code = "session-diverged"
+
+    def __init__(self, session: str, seq: int | None) -> None:
+        """Say where the two part."""
+        message = f"session {session!r} went on differently in the two stores, from event {seq} on"
+        hint = "both logs stay as they are; keep one of them in another namespace, or delete it"
+        if seq is None:
+            message = f"session {session!r} is another session in the destination"
+            hint = "copy it into another namespace or another store"
+        super().__init__(message, hint=hint)
+        self.session = session
+        self.seq = seq
 
 
 # --- read and recover ---------------------------------------------------------------------------
@@ -341,12 +369,18 @@ class SessionDamaged(PerdureError):
         end: int | None = None,
     ) -> None:
         """Say where the verified prefix ends and why."""
-        hint = "what is intact can still be read; `perdure show` and `verify` say what is"
+        hint = (
+            "what is intact can still be read; store.repair(id) or `perdure repair` makes a new "
+            "log of it and keeps this one aside"
+        )
         if kind in ("missing-tail", "evidence"):
             hint = (
                 "look for the newer copy first; if there is none, store.accept(id) or "
-                "`perdure accept` makes this one the truth"
+                "`perdure accept` makes this one the truth, and `perdure repair` says in it what "
+                "is lost"
             )
+        elif kind == "missing-log":
+            hint = "bring its log back from a copy; `perdure rm` moves what is left to the trash"
         super().__init__(f"session {session!r} is damaged: {reason}", hint=hint)
         self.session = session
         self.reason = reason

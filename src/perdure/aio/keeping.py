@@ -13,7 +13,7 @@ from perdure.backends.base import Blob, Trashed
 from perdure.evidence import Damage
 from perdure.model.event import Event
 from perdure.model.record import Position
-from perdure.store import Compacted, EvidenceState, Expiry, Missing, Session, Store
+from perdure.store import Compacted, EvidenceState, Expiry, Missing, Repair, Session, Store
 
 __all__ = ["SessionKeeping", "StoreKeeping"]
 
@@ -194,6 +194,15 @@ class StoreKeeping(ABC):
     async def accept(self, id: str, *, wait: float = 0.0) -> Position:
         """Say that the log as it stands is the truth, as `Store.accept`."""
         return await self._take(id, wait, partial(self._store.accept, id))
+
+    async def repair(
+        self, id: str, *, salvage: bool = False, dry_run: bool = False, wait: float = 0.0
+    ) -> Repair:
+        """Go on after damage: a new log, the old one kept aside whole; as `Store.repair`."""
+        repair = partial(self._store.repair, id, salvage=salvage)
+        if dry_run:
+            return await self._in_thread(repair, dry_run=True)
+        return await self._take(id, wait, repair)
 
     async def forget(self, id: str) -> None:
         """Drop all that is remembered of a session that is not stored, as `Store.forget`."""

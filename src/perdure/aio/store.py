@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
+from perdure.aio.copying import StoreCopying
 from perdure.aio.inspection import AsyncInspection
 from perdure.aio.keeping import StoreKeeping
 from perdure.aio.outcomes import Awaiting, Call, Later, Outcome, Started, made_in_thread
@@ -96,7 +97,7 @@ class AsyncPrepared:
         await self.close()
 
 
-class AsyncStore(StoreKeeping, ProcessBound):
+class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
     """Sessions in one place: `perdure.Store`, with `await` before what blocks.
 
     May be used from any task, thread and event loop, also from a loop that comes after another one

@@ -29,6 +29,7 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.PersistenceDisabled: Exit.USAGE,
     errors.SessionNotFound: Exit.NOT_FOUND,
     errors.SessionExists: Exit.FAILED,
+    errors.SessionDiverged: Exit.FAILED,
     errors.SessionBusy: Exit.BUSY,
     errors.FormatUnsupported: Exit.FAILED,
     errors.UnsafeFile: Exit.FAILED,

@@ -11,7 +11,7 @@ from perdure.cli import output
 from perdure.errors import PerdureError
 from perdure.store import Store, open_store
 
-__all__ = ["Place", "age", "confirmed", "json_option", "opened", "yes_option"]
+__all__ = ["Place", "age", "confirmed", "json_option", "opened", "opened_at", "yes_option"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -75,4 +75,10 @@ def opened(ctx: click.Context) -> Store:
     Opening creates nothing.
     """
     place: Place = ctx.find_root().obj
-    return ctx.with_resource(open_store(place.location)).namespace(*place.parts)
+    return opened_at(ctx, place.location)
+
+
+def opened_at(ctx: click.Context, location: str) -> Store:
+    """The store at another place, and in it the namespace of `--namespace`; closed likewise."""
+    place: Place = ctx.find_root().obj
+    return ctx.with_resource(open_store(location)).namespace(*place.parts)

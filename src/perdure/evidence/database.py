@@ -373,10 +373,11 @@ class Database:
     def _stop_writers(self, stack: ExitStack, file: DatabaseFile) -> None:
         """Keep others from writing to the file while it is renamed."""
         flags = apsw.SQLITE_OPEN_READWRITE
-        connection = stack.enter_context(self._connection(file, flags, _WRITER_WAIT_MS))
         # Where SQLite cannot even begin, nobody else can.
-        with suppress(*NONSENSE, apsw.ReadOnlyError):
-            connection.execute("BEGIN EXCLUSIVE")
+        with suppress(Nonsense):
+            connection = stack.enter_context(self._connection(file, flags, _WRITER_WAIT_MS))
+            with suppress(*NONSENSE, apsw.ReadOnlyError):
+                connection.execute("BEGIN EXCLUSIVE")
 
     @contextmanager
     def _alone(self, folder: Folder) -> Iterator[None]:

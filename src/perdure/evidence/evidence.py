@@ -28,6 +28,7 @@ from perdure.evidence.facts import (
     text_cell,
 )
 from perdure.evidence.rows import MemoryRows, Row, Rows, Table
+from perdure.model import limits
 from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime
 
@@ -181,21 +182,8 @@ class Evidence:
         seen before somebody accepted another log as the truth is not noted any more.
         """
         rows = [known_row(namespace, known) for namespace, known in entries]
-
-        def change(stored: Rows) -> None:
-            newest: dict[Row, Row] = {}
-            for row in rows:
-                key = row[: POSITION.key]
-                accepted = stored.scan(ACCEPTANCE, *row[:2])
-                if accepted and acceptance_of(accepted[-1]).accepted_at >= known_of(row).seen_at:
-                    continue
-                before = [newest[key]] if key in newest else stored.scan(POSITION, *key)
-                if not before or seq_of(before[0]) < seq_of(row):
-                    newest[key] = row
-            stored.put(POSITION, newest.values())
-
         if rows:
-            self._form.write(change)
+            self._form.write(lambda stored: _note(stored, rows))
 
     def replace(self, namespace: str, known: Seen) -> None:
         """Make this the only position known of the session, even if that is a step back."""
@@ -291,6 +279,45 @@ class Evidence:
 
         self._form.write(change, make=False)
 
+    # --- from another store ---------------------------------------------------------------------
+
+    def carry(
+        self,
+        namespace: str,
+        *,
+        seen: Iterable[Seen] = (),
+        deleted: Iterable[Deleted] = (),
+        acceptances: Iterable[Acceptance] = (),
+    ) -> None:
+        """Take over what is known elsewhere, in one step, where nothing newer is known here.
+
+        Positions as by `note`. A tombstone gives way to a later one of the same id, and to an
+        acceptance of it or to its being forgotten since. Acceptances are put between those that
+        are there, in the order of their times, and change no position.
+
+        Raises:
+            As for writers.
+
+        """
+        rows = [known_row(namespace, one) for one in seen]
+        buried = [(one, deleted_row(namespace, one)) for one in deleted]
+        accepted: dict[str, list[Acceptance]] = {}
+        for one in acceptances:
+            acceptance_row(namespace, 0, one)
+            accepted.setdefault(one.session, []).append(one)
+
+        def change(stored: Rows) -> None:
+            # Positions first: what is accepted with them is no news against them.
+            _note(stored, rows)
+            for one, row in buried:
+                if one.deleted_at > _last_word(stored, row[:2]):
+                    stored.put(DELETION, [row])
+            for session, new in accepted.items():
+                _insert_acceptances(stored, namespace, session, new)
+
+        if rows or buried or accepted:
+            self._form.write(change)
+
     # --- all of them ----------------------------------------------------------------------------
 
     def _list(self, table: Table, fact: Callable[[Row], T], *texts: str) -> list[T]:
@@ -305,6 +332,41 @@ class Evidence:
                 stored.drop(table, *key)
 
         self._form.write(change, make=False)
+
+
+def _note(stored: Rows, rows: Iterable[Row]) -> None:
+    """Note positions that are further than what is known, and were seen since the last decision."""
+    newest: dict[Row, Row] = {}
+    for row in rows:
+        key = row[: POSITION.key]
+        accepted = stored.scan(ACCEPTANCE, *row[:2])
+        if accepted and acceptance_of(accepted[-1]).accepted_at >= known_of(row).seen_at:
+            continue
+        before = [newest[key]] if key in newest else stored.scan(POSITION, *key)
+        if not before or seq_of(before[0]) < seq_of(row):
+            newest[key] = row
+    stored.put(POSITION, newest.values())
+
+
+def _last_word(stored: Rows, key: Row) -> int:
+    """When this id was last buried, accepted or forgotten; Unix milliseconds."""
+    buried = [deleted_of(row).deleted_at for row in stored.scan(DELETION, *key)]
+    settled = [acceptance_of(row).accepted_at for row in stored.scan(ACCEPTANCE, *key)]
+    return max([*buried, *settled], default=-limits.TIME_MS_MAX - 1)
+
+
+def _insert_acceptances(
+    stored: Rows, namespace: str, session: str, new: Iterable[Acceptance]
+) -> None:
+    key = (text_cell(namespace), text_cell(session))
+    before = [acceptance_of(row) for row in stored.scan(ACCEPTANCE, *key)]
+    added = [one for one in dict.fromkeys(new) if one not in before]
+    if added:
+        # Numbered anew: the last number is that of the last decision.
+        merged = sorted([*before, *added], key=lambda one: one.accepted_at)
+        stored.drop(ACCEPTANCE, *key)
+        rows = (acceptance_row(namespace, number, one) for number, one in enumerate(merged))
+        stored.put(ACCEPTANCE, rows)
 
 
 def _put_acceptance(stored: Rows, namespace: str, acceptance: Acceptance) -> None:

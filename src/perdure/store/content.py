@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend, Blob
@@ -24,6 +25,7 @@ __all__ = [
     "check_digest",
     "check_digests",
     "content_of",
+    "expired_of",
     "parts_of",
     "rule_of",
 ]
@@ -35,6 +37,8 @@ _CHUNK = 1024 * 1024
 _DIGEST_CHARS = 64
 _DIGITS = re.compile(rb"[0-9a-f]{64,}")
 _EXPIRED, _PINNED, _UNPINNED = "content/expired", "content/pinned", "content/unpinned"
+_EXPIRED_LINE = b'"type":"content/expired"'
+_TYPE_WITHIN = 160
 _BOOKKEEPING = frozenset({_EXPIRED, _PINNED, _UNPINNED})
 
 
@@ -120,6 +124,26 @@ def _verified(session: str, digest: str, parts: Iterator[bytes]) -> Iterator[byt
         raise ContentDamaged(session, digest, f"its bytes have the SHA-256 {found.hexdigest()}")
     if held:
         yield held
+
+
+def expired_of(backend: Backend, session: str) -> set[str]:
+    """Digests that the log says have expired and that were not put again.
+
+    Raises:
+        SessionNotFound: there is no such session.
+        As the medium does.
+
+    """
+    named: set[str] = set()
+    for piece in backend.scan(session, backend.stored(session).begin):
+        for line in piece.lines:
+            # The type stands at the start of a line, whatever its data holds.
+            if _EXPIRED_LINE in line[:_TYPE_WITHIN]:
+                with suppress(BadRecordError):
+                    for event in decode_line(line).events():
+                        blobs = event.data.get("blobs") if isinstance(event.data, dict) else None
+                        named.update(each for each in blobs or () if isinstance(each, str))
+    return named - {blob.digest for blob in backend.blobs(session)}
 
 
 class Rule(NamedTuple):
@@ -209,7 +233,13 @@ class _Reference:
 
 
 class References:
-    """Which content the events of one log refer to and pin."""
+    """Which content the events of one log refer to, pin and let expire.
+
+    Attributes:
+        pinned: digests of what must stay.
+        expired: digests of what the log last says is gone, stored all the same.
+
+    """
 
     def __init__(self, backend: Backend, session: str, end: int | None = None) -> None:
         """Read the log up to `end`; only records that name stored content are decoded."""
@@ -218,6 +248,7 @@ class References:
         self._names = {blob.digest.encode(): blob.digest for blob in self._stored}
         self._found: dict[str, _Reference] = {}
         self.pinned: set[str] = set()
+        self.expired: set[str] = set()
         if self._names:
             for piece in backend.scan(session, backend.stored(session).begin):
                 start = piece.start
@@ -239,6 +270,7 @@ class References:
         if record.type in _BOOKKEEPING:
             self._keep_books(record, named)
             return
+        self.expired -= named
         for digest in named:
             reference = self._found.setdefault(digest, _Reference())
             reference.seq = record.last
@@ -255,8 +287,11 @@ class References:
     def _keep_books(self, record: Record, named: set[str]) -> None:
         if record.type == _PINNED:
             self.pinned |= named
+            self.expired -= named
         elif record.type == _UNPINNED:
             self.pinned -= named
+        else:
+            self.expired |= named
 
     def expiry(self, rule: Rule, now: int, fresh: Collection[str] = ()) -> Expiry:
         """What expires by the rule at `now`, and what nobody refers to; nothing that is `fresh`."""

@@ -28,8 +28,10 @@ from perdure.store import lifetime
 from perdure.store.closing import close_behind
 from perdure.store.drafts import check_iterable
 from perdure.store.flusher import Flusher
-from perdure.store.inspection import Inspection, damage, raw_lines
+from perdure.store.inspection import Inspection, raw_lines
 from perdure.store.keeping import Keeping, check_wait
+from perdure.store.moving import Moving
+from perdure.store.opening import settled
 from perdure.store.prepared import Prepared
 from perdure.store.queue import Keys
 from perdure.store.reading import Pages
@@ -40,10 +42,11 @@ from perdure.store.verification import (
     Report,
     missing,
     unreadable,
+    verify_columns,
     verify_content,
     verify_session,
 )
-from perdure.store.witness import Witness, known_of
+from perdure.store.witness import Witness
 
 __all__ = ["Store", "open_store"]
 
@@ -56,7 +59,7 @@ Events = list[Event]
 Batch = Sequence[Mapping[str, Any]]
 
 
-class Store(Keeping):
+class Store(Keeping, Moving):
     """Sessions in one place. A context manager; `perdure.open` makes one."""
 
     def __init__(
@@ -191,34 +194,20 @@ class Store(Keeping):
         with self._retention.telling(id):
             hold = self._backend.lock(id, wait=wait)
         try:
-            header, keys = self._recover(id, hold)
+            header, keys = self._recover(hold)
             return self._session(header, hold, keys)
         except BaseException:
             hold.release()
             raise
 
-    def _recover(self, id: str, hold: Hold) -> tuple[Header, Keys]:
+    def _recover(self, hold: Hold) -> tuple[Header, Keys]:
         """Verify the whole log, set a torn tail aside, commit closers, and take the position."""
-        stored = self._backend.stored(id)
-        if stored.header is None:
-            if stored.unsupported is None:
-                self._witness.report(id, stored.problem)
-            raise damage(id, stored)
-        tail = self._backend.tail(id)
-        about = self._witness.about_to_write(id)
-        known = known_of(stored.header, tail, about.seen)
-        facts = self._survey.recall(id, stored.header, stored.begin, known)
-        if facts.damaged:
-            self._witness.report(id, facts.ending.problem)
-            raise damage(id, stored, facts.ending.problem)
-        self._witness.sound(id, about)
-        self._witness.begin(id, about)
-        self._backend.settle(hold, facts.ending, tail.acknowledged)
+        header, facts = settled(self._backend, self._witness, hold, self._survey.recall)
         if facts.closers:
             records = seal(hold.position, facts.closers)
             self._backend.commit(hold, hold.position, records)
-        self._witness.moved(stored.header, hold.position)
-        return stored.header, dict(facts.keys)
+        self._witness.moved(header, hold.position)
+        return header, dict(facts.keys)
 
     def _session(self, header: Header, hold: Hold | None, keys: Keys) -> Session:
         session = Session(
@@ -344,7 +333,8 @@ class Store(Keeping):
             found = self.inspect(id)
             report = verify_session(found)
             content = verify_content(self._backend, id)
-            return report._replace(evidence=found.unreadable, content=content)
+            problems = [*report.problems, *verify_columns(self._backend, id)]
+            return report._replace(problems=problems, evidence=found.unreadable, content=content)
         except SessionNotFound as error:
             gone = self._retention.missing_one(id) if error.deleted_at is None else None
             if gone is None:

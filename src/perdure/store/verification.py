@@ -1,5 +1,6 @@
 """The verdict over one session, for people and programs that ask whether all is well."""
 
+import itertools
 from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend
@@ -13,19 +14,24 @@ from perdure.errors import (
     UnsafeFile,
 )
 from perdure.model.record import Position
-from perdure.recovery.walk import Problem
-from perdure.store.content import content_of
+from perdure.recovery.walk import PROBLEMS_MAX, Problem
+from perdure.store.content import content_of, expired_of
 from perdure.store.inspection import Inspection
 
 __all__ = [
+    "MINOR",
     "ContentReport",
     "Report",
+    "intact",
     "missing",
     "unreadable",
+    "verify_columns",
     "verify_content",
     "verify_session",
 ]
 
+MINOR = frozenset({"noise", "column"})
+"""Kinds of problems that keep nobody from reading or writing, and that a repair ends."""
 
 _UNSOUND = frozenset({"damaged", "missing", "unreadable", "unsafe", "unsupported"})
 
@@ -38,6 +44,7 @@ class ContentReport(NamedTuple):
         size: bytes of all of them.
         damaged: digests of those whose bytes are other ones, or cannot be read.
         unreadable: why nobody can say which there are, or None.
+        expired: number of those that the log says have expired and that are not there.
 
     """
 
@@ -45,6 +52,7 @@ class ContentReport(NamedTuple):
     size: int
     damaged: tuple[str, ...]
     unreadable: str | None = None
+    expired: int = 0
 
     @property
     def sound(self) -> bool:
@@ -58,6 +66,7 @@ class ContentReport(NamedTuple):
             "bytes": self.size,
             "damaged": list(self.damaged),
             "unreadable": self.unreadable,
+            "expired": self.expired,
         }
 
 
@@ -91,9 +100,9 @@ class Report(NamedTuple):
     @property
     def sound(self) -> bool:
         """False if something was changed or lost; a torn or interrupted session is sound."""
-        noise = any(problem.kind == "noise" for problem in self.problems)
+        minor = any(problem.kind in MINOR for problem in self.problems)
         content = self.content is None or self.content.sound
-        return self.status not in _UNSOUND and not noise and content
+        return self.status not in _UNSOUND and not minor and content
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -136,6 +145,14 @@ def verify_session(found: Inspection) -> Report:
     )
 
 
+def verify_columns(backend: Backend, session: str) -> list[Problem]:
+    """Where what the medium keeps to find records lies; nothing if the session is gone."""
+    try:
+        return list(itertools.islice(backend.disagreements(session), PROBLEMS_MAX))
+    except SessionNotFound:
+        return []
+
+
 def verify_content(backend: Backend, session: str) -> ContentReport | None:
     """Read every blob of a session; None if it is gone meanwhile."""
     try:
@@ -146,15 +163,17 @@ def verify_content(backend: Backend, session: str) -> ContentReport | None:
         return ContentReport(0, 0, (), error.message)
     size = sum(blob.size for blob in stored)
     try:
-        damaged = [blob.digest for blob in stored if not _intact(backend, session, blob.digest)]
+        damaged = [blob.digest for blob in stored if not intact(backend, session, blob.digest)]
+        expired = len(expired_of(backend, session))
     except SessionNotFound:
         return None
     except PerdureError as error:
         return ContentReport(len(stored), size, (), error.message)
-    return ContentReport(len(stored), size, tuple(damaged))
+    return ContentReport(len(stored), size, tuple(damaged), expired=expired)
 
 
-def _intact(backend: Backend, session: str, digest: str) -> bool:
+def intact(backend: Backend, session: str, digest: str) -> bool:
+    """Whether content is as it was put; what is not there is no damage."""
     try:
         for _ in content_of(backend, session, digest):
             pass

@@ -13,7 +13,7 @@ import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,16 @@ from perdure.errors import PerdureError
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.store import Store
 from perdure.testing.bystanders import Progress, check_neighbour, neighbour, reader
-from perdure.testing.crash import ANY, HALF, Death, Executioner, Opener, forked, load
+from perdure.testing.crash import (
+    ANY,
+    HALF,
+    SQLITE_HALF,
+    Death,
+    Executioner,
+    Opener,
+    forked,
+    load,
+)
 from perdure.testing.ledger import Finding, Note
 from perdure.testing.outcomes import (
     Heard,
@@ -32,11 +41,13 @@ from perdure.testing.outcomes import (
     check_trash,
     check_whole,
     check_world,
+    taken,
     worlds,
 )
 from perdure.testing.scenes import NEIGHBOUR, Player, Scene, SceneRuntime, scenes
+from perdure.testing.vfs import standing_between
 
-__all__ = ["kill_keepers", "leftovers"]
+__all__ = ["kill_keepers", "leftovers", "places", "without_waiting"]
 
 _SPARED = 10
 """Of the places at which a death leaves what the one before left, one in so many is tried."""
@@ -148,8 +159,9 @@ class _Stage:
             told = player.play(number)
             check_told(self.worlds[number], number, told)
         player.close()
-        facts = {"names": executioner.names, "fresh": executioner.fresh}
-        note(Note("visits", facts={**facts, "writes": executioner.visits["write.before"]}))
+        halves = {half: executioner.told[half] for half in (HALF, SQLITE_HALF)}
+        facts = {"names": executioner.names, "fresh": executioner.fresh, "halves": halves}
+        note(Note("visits", facts=facts))
 
     # --- afterwards ------------------------------------------------------------------------------
 
@@ -159,11 +171,7 @@ class _Stage:
         with self.open() as opened:
             store = self.space(opened)
             found = check_world(store, before, after, self.heard)
-            ids = {*found.kept}
-            if self.heard.doing >= self.heard.done:
-                step = self.run.scene.steps[self.heard.doing]
-                ids -= {step.id if step.do == "forget" else ""}
-            check_taken(store, found, ids)
+            check_taken(store, found, taken(found, self.heard))
         if any(one.place == "trash" for one in found.kept.values()):
             self._check_trash(found)
         return found
@@ -272,11 +280,11 @@ def kill_keepers(
     rng = random.Random(f"deaths {seed}")
     counts: Counter[str] = Counter()
     number = 0
-    with _without_waiting():
+    with without_waiting():
         for rehearsal in _rehearsals(str(seed), names, open_store):
             visits = _perform(rehearsal, os.path.join(folder, f"{number}")).visits
-            places = _places(rng, **visits)
-            for death in sorted(rng.sample(places, max(1, round(len(places) * share)))):
+            found = places(rng, **visits)
+            for death in sorted(rng.sample(found, max(1, round(len(found) * share)))):
                 number += 1
                 run = rehearsal._replace(death=death, seed=f"{seed}:{number}")
                 counts += _perform(run, os.path.join(folder, f"{number}")).counts
@@ -284,16 +292,20 @@ def kill_keepers(
     return dict(counts)
 
 
-def _places(
-    rng: random.Random, names: Sequence[str], fresh: Sequence[int], writes: int
+def places(
+    rng: random.Random, names: Sequence[str], fresh: Sequence[int], halves: Mapping[str, int]
 ) -> list[Death]:
     """Where to die: wherever the disk is another one, and at some of the other points."""
+    # Within a commit of SQLite's the places are many, and are tried one by one elsewhere.
+    fresh = [visit for visit in fresh if not names[visit - 1].startswith("vfs.")]
     others = [visit for visit in range(1, len(names) + 1) if visit not in {*fresh}]
     kept = rng.sample(others, len(others) // _SPARED)
     for name in {*names} - {names[visit - 1] for visit in (*fresh, *kept)}:
         kept.append(names.index(name) + 1)
-    halves = [Death(HALF, write + 1) for write in range(writes)]
-    return [*halves, *(Death(ANY, visit) for visit in (*fresh, *kept))]
+    cut = [Death(HALF, write + 1) for write in range(halves[HALF])]
+    pages = range(1, halves[SQLITE_HALF] + 1)
+    cut += [Death(SQLITE_HALF, page) for page in rng.sample(pages, len(pages) // _SPARED)]
+    return [*cut, *(Death(ANY, visit) for visit in (*fresh, *kept))]
 
 
 def _ignore(kind: str, **facts: Any) -> None:
@@ -309,7 +321,7 @@ def _rehearsals(seed: str, names: Sequence[str], opener: Opener) -> Iterator[_Ru
 
 
 @contextmanager
-def _without_waiting() -> Iterator[None]:
+def without_waiting() -> Iterator[None]:
     """No sync reaches the disk: a kill keeps the page cache, so that they would cost time only.
 
     Their crash points stay.
@@ -318,7 +330,8 @@ def _without_waiting() -> Iterator[None]:
     for name in ("fsync", "fdatasync"):
         setattr(os, name, lambda _: None)
     try:
-        yield
+        with standing_between(to_disk=False):
+            yield
     finally:
         for name, call in kept.items():
             setattr(os, name, call)

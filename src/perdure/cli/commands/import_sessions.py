@@ -1,24 +1,30 @@
-"""`perdure import`: sessions of other agents into the store."""
+"""`perdure import`: sessions of other agents, and bundles, into the store."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from perdure.cli import output
-from perdure.cli.exits import Exit
+from perdure.cli.copies import Told, copy_each
+from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
+from perdure.errors import PerdureError
 from perdure.importers.formats import FORMATS
 
 __all__ = ["command"]
 
+_BUNDLE = "bundle"
+"""No foreign format: its sessions keep their headers, ids and hashes."""
+
 
 @click.command("import")
-@click.argument("format_name", type=click.Choice(sorted(FORMATS)))
+@click.argument("format_name", type=click.Choice(sorted([*FORMATS, _BUNDLE])))
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @json_option
 @click.pass_context
 def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_json: bool) -> int:
-    """Import sessions of other agents.
+    """Import sessions of other agents, or bundles of `perdure export`.
 
     Every line of the files, or of all session files in a folder, is kept as it is. Importing again
     adds only what is new; sources are never changed.
@@ -27,7 +33,13 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
     new, unchanged, left_out, problems: [{path, line, offset, reason}], problem_count, skipped,
     error: {code, message, hint}}]}. Exit code 1 if a file could not be imported, or if no line of
     it was sound.
+
+    A bundle's sessions are copied as by `perdure copy`, and so are JSON and exit codes: {format,
+    sources: [{path, sessions}]}. The file may be anybody's: it is only read, and what it says of
+    other sessions is not believed.
     """
+    if format_name == _BUNDLE:
+        return _import_bundles(ctx, paths, as_json=as_json)
     from perdure.importers import import_sessions
 
     report = import_sessions(opened(ctx), format_name, paths)
@@ -42,6 +54,29 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
             "{problem_count} problems".format_map(body)
         )
     return Exit.FAILED if report.failed or report.doubtful else Exit.OK
+
+
+def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool) -> int:
+    from perdure.backends import open_backend
+    from perdure.store import Store
+
+    store = opened(ctx)
+    codes, sources = [Exit.OK], []
+    for path in paths:
+        told = Told(as_json=as_json)
+        try:
+            if not Path(path).is_file():
+                raise PerdureError(f"{path} is no file", hint="name what `perdure export` wrote")
+            with Store(open_backend(f"{_BUNDLE}:{path}", untrusted=True)) as bundle:
+                copy_each(bundle, store, [entry.id for entry in bundle.list()], told)
+        except PerdureError as error:
+            codes.append(exit_code(error))
+            output.failure(error, codes[-1], as_json=as_json)
+        codes.append(told.end())
+        sources.append({"path": str(Path(path).absolute()), "sessions": told.rows})
+    if as_json:
+        output.document({"format": _BUNDLE, "sources": sources})
+    return worst(codes)
 
 
 def _print(source: dict[str, Any]) -> None:

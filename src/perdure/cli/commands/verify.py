@@ -10,6 +10,7 @@ from perdure.backends.base import Entry
 from perdure.cli import completing, output
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
+from perdure.cli.progress import Progress
 from perdure.errors import PerdureError, SessionNotFound
 from perdure.evidence import Damage
 from perdure.store import Report, Store
@@ -18,6 +19,8 @@ from perdure.store.verification import missing
 __all__ = ["command"]
 
 _PROBLEMS_SHOWN = 5
+_NOT_FOR_REPAIR = frozenset({"evidence", "missing-tail", "unreadable", "unsupported"})
+"""For these, look for the newer copy first, or for another version, or try again."""
 
 
 @click.command("verify")
@@ -32,9 +35,9 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     are gone are named too, unless they were deleted; namespaces below are only named.
 
     JSON: {"sound": bool, "sessions": [{session, status, sound, events, hash, closers, later,
-    problems: [{kind, record, start, end, reason}], content: {count, bytes, damaged: [digest]},
-    reports: [{kind, record, reason, reported_at}]}], "namespaces": [name], "evidence": {unreadable,
-    set_aside: [path]}}. Content is null if it cannot be listed; reports are refusals of a writer
+    problems: [{kind, record, start, end, reason}], content: {count, bytes, damaged: [digest],
+    unreadable, expired}, reports: [{kind, record, reason, reported_at}]}], "namespaces": [name],
+    "evidence": {unreadable, set_aside: [path]}}. Content is null if it cannot be listed; reports are refusals of a writer
     that are not settled yet; unreadable says why evidence knew nothing, or is null. Exit code 3 if
     any session is not sound or its content is damaged; a session that a crash interrupted or tore
     is sound, one that is missing is not. Exit code 1 if evidence cannot be read.
@@ -72,6 +75,7 @@ class _Telling:
         self.code = Exit.OK
         self.bodies: list[dict[str, Any]] = []
         self._as_json = as_json
+        self._progress = Progress(as_json=as_json)
         self._reports: dict[str, list[Damage]] = defaultdict(list)
         # What cannot be read is told by `evidence`; the logs are looked at all the same.
         with suppress(PerdureError):
@@ -107,8 +111,11 @@ class _Telling:
 
     def everything(self) -> None:
         """All that is stored, then what is not there any more."""
-        for entry in self.store.list():
+        entries = self.store.list()
+        for number, entry in enumerate(entries, 1):
+            self._progress.show(f"{number} of {len(entries)}: {entry.id}")
             self._tell(_verify(self.store, entry))
+        self._progress.clear()
         with suppress(PerdureError):
             for vanished in self.store.missing():
                 self._tell(missing(vanished.id, vanished.position))
@@ -131,6 +138,7 @@ class _Telling:
         if not report.sound:
             self.code = Exit.DAMAGE  # the gravest of all
         if not self._as_json:
+            self._progress.clear()
             _print(report, reports)
 
 
@@ -143,6 +151,14 @@ def _verify(store: Store, entry: Entry) -> Report:
         return Report(entry.id, "damaged", 0, None, 0, problems, 0)
 
 
+def _repairable(report: Report) -> bool:
+    """Whether a repair is what helps."""
+    kinds = {problem.kind for problem in report.problems}
+    damaged = report.content is not None and report.content.damaged
+    due = bool(damaged) or (bool(kinds) and not kinds & _NOT_FOR_REPAIR)
+    return due and not report.sound and report.status != "unsafe"
+
+
 def _print(report: Report, reports: list[Damage]) -> None:
     text = f"{report.status:<12} {report.session}"
     if report.status == "missing":
@@ -153,6 +169,8 @@ def _print(report: Report, reports: list[Damage]) -> None:
     text += f"  {report.events} events"
     if report.content is not None and report.content.blobs:
         text += f", {output.counted(report.content.blobs, 'blob')}"
+    if report.content is not None and report.content.expired:
+        text += f", {output.counted(report.content.expired, 'blob')} expired"
     if report.closers:
         text += f", {report.closers} to be added for what a crash left open"
     if report.later:
@@ -166,6 +184,8 @@ def _print(report: Report, reports: list[Damage]) -> None:
         output.line(f"    its content cannot be listed: {report.content.unreadable}")
     for digest in report.content.damaged if report.content is not None else ():
         output.line(f"    content {digest} is damaged")
+    if _repairable(report):
+        output.line("    `perdure repair` keeps what holds together and goes on from there")
     for each in reports:
         when = output.timestamp(each.reported_at)
         output.line(f"    a writer was refused at {when} UTC: {each.reason}")

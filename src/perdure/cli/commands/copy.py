@@ -1,0 +1,45 @@
+"""`perdure copy`: sessions from one store to another."""
+
+import click
+
+from perdure.cli import output
+from perdure.cli.copies import Told, copy_each
+from perdure.cli.options import json_option, opened_at
+
+__all__ = ["command"]
+
+
+@click.command("copy")
+@click.argument("source", metavar="SRC", type=click.Path())
+@click.argument("target", metavar="DST", type=click.Path())
+@click.argument("sessions", metavar="[ID]...", nargs=-1)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, source: str, target: str, sessions: tuple[str, ...], as_json: bool
+) -> int:
+    """Copy sessions from one store to another.
+
+    SRC and DST are stores, as --store takes them; with --namespace, that namespace of both. All
+    sessions are copied, those of namespaces below too, or the ones that are named. Each keeps its
+    id, header, records and hashes, and its content comes along. What is already there is not
+    copied again; a copy that broke off is continued. Nothing in SRC is changed, and it may be in
+    use meanwhile. Deleted sessions stay in its trash.
+
+    JSON: {source, destination, sessions: [{session, namespace, status, position: {seq, hash},
+    events, blobs, problems: [{code, message}]}]}, where status is copied, continued, unchanged or
+    ahead (DST has more). Exit code 3 if one is damaged, 1 if one went on differently in DST, 4 if
+    somebody writes it there, 5 if it is not there; all others are copied.
+    """
+    here, there = opened_at(ctx, source), opened_at(ctx, target)
+    told = Told(as_json=as_json)
+    if sessions:
+        copy_each(here, there, [*sessions], told)
+    else:
+        here.copy_all(there, progress=told)
+    code = told.end()
+    if as_json:
+        output.document({"source": source, "destination": target, "sessions": told.rows})
+    elif not told.count and not told.failed:
+        output.line(f"no sessions in {source}")
+    return code

@@ -1,0 +1,99 @@
+"""What commands that copy sessions have in common: one line for each, as soon as it is known."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.cli import output
+from perdure.cli.exits import Exit, exit_code, worst
+from perdure.cli.progress import Progress
+from perdure.errors import PerdureError
+from perdure.store import Copied, NotCopied, Store
+
+__all__ = ["Told", "copy_each"]
+
+
+class Told:
+    """Tells of each outcome; afterwards, what the command ends with and what its JSON holds.
+
+    Attributes:
+        copied: what was copied, or was there already.
+        failed: what could not be copied.
+        rows: for JSON, one for each of `copied`.
+
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        """Nothing was told yet."""
+        self.copied: list[Copied] = []
+        self.failed: list[NotCopied] = []
+        self.rows: list[dict[str, Any]] = []
+        self._codes = [Exit.OK]
+        self._as_json = as_json
+        self._progress = Progress(as_json=as_json)
+
+    @property
+    def code(self) -> Exit:
+        """What the command ends with: damage before all else."""
+        return worst(self._codes)
+
+    @property
+    def count(self) -> int:
+        """How many sessions there were."""
+        return len(self.copied) + sum(each.session is not None for each in self.failed)
+
+    def __call__(self, outcome: Copied | NotCopied) -> None:
+        """One session is done with, or one namespace could not be."""
+        self._progress.clear()
+        if isinstance(outcome, NotCopied):
+            self.failed.append(outcome)
+            self._failure(outcome.error)
+        else:
+            self.copied.append(outcome)
+            self._tell(outcome)
+            for problem in outcome.problems:
+                self._failure(problem)
+        self._progress.show(f"{output.counted(self.count, 'session')} so far")
+
+    def _failure(self, error: PerdureError) -> None:
+        self._codes.append(exit_code(error))
+        output.failure(error, self._codes[-1], as_json=self._as_json)
+
+    def _tell(self, done: Copied) -> None:
+        self.rows.append(
+            {
+                "session": done.session,
+                "namespace": [*done.namespace],
+                "status": done.status,
+                "position": done.position._asdict(),
+                "events": done.events,
+                "blobs": done.blobs,
+                "problems": [
+                    {"code": each.code, "message": each.message} for each in done.problems
+                ],
+            }
+        )
+        if self._as_json:
+            return
+        text = f"{done.status:<10} {done.session}"
+        if done.namespace:
+            text += f" in namespace {' / '.join(done.namespace)}"
+        if done.events or done.blobs:
+            text += f"  {output.counted(done.events, 'event')}"
+            text += f", {output.counted(done.blobs, 'blob')}" if done.blobs else ""
+        output.line(text)
+
+    def end(self) -> Exit:
+        """Leave a clean line; what the command ends with."""
+        self._progress.clear()
+        return self.code
+
+
+def copy_each(
+    source: Store, target: Store, sessions: list[str], told: Callable[[Copied | NotCopied], None]
+) -> None:
+    """Copy these sessions, each once; who fails keeps no other from its turn."""
+    for session in dict.fromkeys(sessions):
+        try:
+            told(source.copy(session, target))
+        except PerdureError as error:
+            told(NotCopied(session, error))

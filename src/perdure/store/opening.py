@@ -1,0 +1,74 @@
+"""Reading a whole log before something is built on it: by a reader, or by whoever writes next."""
+
+from collections.abc import Callable
+
+from perdure.backends.base import Backend, Hold
+from perdure.model.header import Header
+from perdure.recovery.walk import Known, Walk
+from perdure.store.inspection import damage
+from perdure.store.survey import Facts
+from perdure.store.witness import Witness, known_of
+
+__all__ = ["Reader", "bare", "settled", "verified"]
+
+Reader = Callable[[str, Header, int, Known], Facts]
+"""Reads the log of a session from where its records begin, held against what is known of it."""
+
+
+def bare(backend: Backend) -> Reader:
+    """A reader in bounded memory: it finds where a log ends, no keys and nothing to be closed."""
+
+    def read(session: str, header: Header, begin: int, known: Known) -> Facts:
+        with Walk(header, backend.scan(session, begin), known=known, begin=begin) as walk:
+            for _ in walk.records():
+                pass
+            return Facts(frozenset(), walk.ending, (), (), {})
+
+    return read
+
+
+def verified(
+    backend: Backend, witness: Witness, session: str, read: Reader
+) -> tuple[Header, Facts]:
+    """What the log of a session holds that holds together; nobody is waited for.
+
+    Raises:
+        SessionNotFound: there is none.
+        SessionDamaged: it does not hold together.
+        FormatUnsupported: another version wrote it.
+
+    """
+    stored = backend.stored(session)
+    if stored.header is None:
+        raise damage(session, stored)
+    known = known_of(stored.header, backend.tail(session), witness.about(session).seen)
+    facts = read(session, stored.header, stored.begin, known)
+    if facts.damaged:
+        raise damage(session, stored, facts.ending.problem)
+    return stored.header, facts
+
+
+def settled(backend: Backend, witness: Witness, hold: Hold, read: Reader) -> tuple[Header, Facts]:
+    """Verify the whole log of a session that is held, set a torn tail aside, take the position.
+
+    Raises:
+        As `verified`. Damage is remembered, for the next who asks.
+
+    """
+    session = hold.session
+    stored = backend.stored(session)
+    if stored.header is None:
+        if stored.unsupported is None:
+            witness.report(session, stored.problem)
+        raise damage(session, stored)
+    tail = backend.tail(session)
+    about = witness.about_to_write(session)
+    known = known_of(stored.header, tail, about.seen)
+    facts = read(session, stored.header, stored.begin, known)
+    if facts.damaged:
+        witness.report(session, facts.ending.problem)
+        raise damage(session, stored, facts.ending.problem)
+    witness.sound(session, about)
+    witness.begin(session, about)
+    backend.settle(hold, facts.ending, tail.acknowledged)
+    return stored.header, facts

@@ -1,0 +1,418 @@
+"""What `copy`, `upgrade`, `export` and `import bundle` do, print and end with."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import perdure
+from perdure.cli.exits import Exit
+from perdure.cli.main import cli
+from tests.media import assert_equal, lines
+from tests.test_copying import extend, flip, log_of, write
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
+def told(*arguments: object, ends: Exit = Exit.OK) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == ends, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[perdure.Store]:
+    with perdure.open(tmp_path / "here", encoding="raw") as store:
+        yield store
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    return tmp_path / "there"
+
+
+def spawn(store: perdure.Store, parent: str, child: str, depth: int = 1) -> None:
+    lineage = perdure.Parent(parent, 0)
+    with store.create(child, parent=lineage, origin="subagent", depth=depth) as writer:
+        writer.append("note", f"of {parent}")
+
+
+# --- copy -----------------------------------------------------------------------------------------
+
+
+def test_copy_tells_of_each_session(here: perdure.Store, place: Path, there: Path) -> None:
+    """A line for each session, an object for each in JSON, and equal sessions."""
+    write(here, "a")
+    write(here.namespace("x", "y"), "b", count=0)
+    result = run("copy", place, there)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "copied     a  10 events, 3 blobs",
+        "copied     b in namespace x / y  7 events",
+    ]
+    extend(here, "a")
+    found = told("copy", place, there)
+    assert (found["source"], found["destination"]) == (str(place), str(there))
+    position = here.inspect("a").position
+    assert position is not None
+    assert found["sessions"][0] == {
+        "session": "a",
+        "namespace": [],
+        "status": "continued",
+        "position": {"seq": 10, "hash": position.hash},
+        "events": 1,
+        "blobs": 1,
+        "problems": [],
+    }
+    assert [row["status"] for row in found["sessions"]] == ["continued", "unchanged"]
+    assert run("copy", place, there).stdout.splitlines()[0] == "unchanged  a"
+    with perdure.open(there) as target:
+        assert_equal(here, target, "a")
+
+
+def test_copy_takes_only_what_is_named(here: perdure.Store, place: Path, there: Path) -> None:
+    """With ids, those sessions are copied, each once; one that is not there ends with 5."""
+    for session in "abc":
+        write(here, session)
+    result = run("copy", place, there, "c", "none", "a", "c")
+    assert result.exit_code == Exit.NOT_FOUND
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["c", "a"]
+    assert "no session 'none'" in result.stderr
+    with perdure.open(there) as target:
+        assert [entry.id for entry in target.list()] == ["a", "c"]
+
+
+def test_copy_goes_into_a_namespace_of_both(here: perdure.Store, place: Path, there: Path) -> None:
+    """With --namespace the command sees that namespace in both stores."""
+    write(here.namespace("x"), "a")
+    write(here, "b")
+    assert len(told("--namespace", "x", "copy", place, there)["sessions"]) == 1
+    with perdure.open(there) as target:
+        assert target.list() == []
+        assert_equal(here.namespace("x"), target.namespace("x"), "a")
+
+
+def test_copy_goes_on_behind_damage(here: perdure.Store, place: Path, there: Path) -> None:
+    """A damaged session ends the command with 3, says how to go on, and stops no other."""
+    for session in ("bad", "good", "with bad content"):
+        write(here, session)
+    flip(log_of(here, "bad"), 1000)
+    blob = next((log_of(here, "with bad content").parent / "blobs").glob("*/*"))
+    flip(blob, 5)
+    result = run("copy", place, there)
+    assert result.exit_code == Exit.DAMAGE
+    assert "copied     good" in result.stdout
+    assert "copied     with bad content  10 events, 2 blobs" in result.stdout
+    assert "session 'bad' is damaged" in result.stderr
+    assert "`perdure repair`" in result.stderr
+    assert f"content {blob.name} of session 'with bad content' is damaged" in result.stderr
+    found = run("copy", place, there, "--json")
+    (row,) = [each for each in json.loads(found.stdout)["sessions"] if each["problems"]]
+    assert row["problems"][0]["code"] == "content-damaged"
+    errors = [json.loads(line)["error"]["code"] for line in found.stderr.splitlines()]
+    assert sorted(errors) == ["content-damaged", "session-damaged"]
+
+
+def test_copy_says_what_diverged_and_what_is_busy(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """Two logs that parted end with 1, a session that is being written with 4."""
+    write(here, "a")
+    told("copy", place, there)
+    extend(here, "a", text="here")
+    with perdure.open(there) as target:
+        with target.writer("a"):
+            assert run("copy", place, there).exit_code == Exit.BUSY
+        extend(target, "a", text="there")
+    result = run("copy", place, there)
+    assert result.exit_code == Exit.FAILED
+    assert "went on differently in the two stores, from event 10 on" in result.stderr
+
+
+def test_copy_of_nothing(place: Path, there: Path) -> None:
+    """A store that is not there holds nothing, and none appears."""
+    result = run("copy", place, there)
+    assert (result.exit_code, result.stdout) == (0, f"no sessions in {place}\n")
+    assert not place.exists()
+    assert not there.exists()
+
+
+def test_copy_onto_itself_is_refused(here: perdure.Store, place: Path) -> None:
+    """Source and destination are two places."""
+    write(here, "a")
+    result = run("copy", place, place)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert run("copy", place, place, "a").exit_code == Exit.USAGE
+
+
+def test_hostile_ids_do_not_reach_the_terminal(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """What a session is called is shown and not obeyed."""
+    write(here.namespace("\x1b[2J"), "\x1b]0;x\x07\n", count=0)
+    assert "\x1b" not in run("copy", place, there).output
+
+
+def test_progress_goes_to_the_terminal_alone(
+    here: perdure.Store, place: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the output goes elsewhere, a terminal is told how far it is, and left clean."""
+    write(here, "a")
+    quiet = run("copy", place, there)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", is_stderr, raising=False)
+    loud = run("copy", place, there)
+    assert quiet.stderr == ""
+    assert loud.stderr == "\r1 session so far\r" + " " * 16 + "\r"
+    assert loud.stdout == "unchanged  a\n"
+
+
+def is_stderr(stream: Any) -> bool:
+    return bool(stream.name == "<stderr>")
+
+
+# --- upgrade --------------------------------------------------------------------------------------
+
+
+def test_upgrade_copies_verifies_and_says_what_stays(
+    here: perdure.Store, place: Path, tmp_path: Path
+) -> None:
+    """A whole store is brought into a new one; what stays behind is said, and what is next."""
+    write(here, "a")
+    write(here.namespace("x"), "b")
+    for space in (here, here.namespace("x")):
+        write(space, "deleted")
+        space.delete("deleted")
+    new = f"sqlite:{tmp_path / 'new.db'}"
+    result = run("upgrade", place, new)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[2:] == [
+        f"2 sessions verified in {new}",
+        f"left in the trash of {place}: 2 sessions",
+        f"{place} is as it was: remove it when you are satisfied",
+    ]
+    found = told("upgrade", place, new)
+    assert (found["finished"], found["verified"], found["in_trash"]) == (True, 2, 2)
+    with perdure.open(new) as target:
+        assert_equal(here, target, "a")
+        assert_equal(here.namespace("x"), target.namespace("x"), "b")
+        assert target.trash() == []
+
+
+def test_upgrade_goes_only_where_nothing_else_is(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """A store that holds something else is refused before anything is written."""
+    write(here, "a")
+    with perdure.open(there) as target:
+        write(target.namespace("x"), "other")
+    result = run("upgrade", place, there)
+    assert result.exit_code == Exit.FAILED
+    assert "holds session 'other', which is not of this store" in result.stderr
+    with perdure.open(there) as target:
+        assert target.list() == []
+
+
+def test_upgrade_is_continued(here: perdure.Store, place: Path, there: Path) -> None:
+    """What an upgrade left unfinished is gone on with, and nothing is there twice."""
+    for session in "ab":
+        write(here, session)
+    log = log_of(here, "b")
+    sound = log.read_bytes()
+    flip(log, 1000)
+    result = run("upgrade", place, there)
+    assert result.exit_code == Exit.DAMAGE
+    assert "1 session verified" in result.stdout
+    assert f"not finished: {place} is still needed" in result.stdout
+    assert "remove it" not in result.stdout
+    log.write_bytes(sound)
+    found = told("upgrade", place, there)
+    assert found["finished"]
+    assert [row["status"] for row in found["sessions"]] == ["unchanged", "copied"]
+
+
+def test_upgrade_finds_what_went_wrong_on_the_way(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """A byte that changed in the new store, log or content, is found at the end."""
+    write(here, "a")
+    told("upgrade", place, there)
+    with perdure.open(there) as target:
+        blob = next((log_of(target, "a").parent / "blobs").glob("*/*"))
+    flip(blob, 5)
+    result = run("upgrade", place, there)
+    assert result.exit_code == Exit.DAMAGE
+    assert f"content {blob.name}" in result.stderr
+    assert "remove it" not in result.stdout
+
+
+# --- bundles --------------------------------------------------------------------------------------
+
+
+def test_export_takes_the_sub_agents_along(
+    here: perdure.Store, place: Path, tmp_path: Path
+) -> None:
+    """A session and all that it spawned, at any depth, are in the file, and nothing else."""
+    write(here, "top")
+    spawn(here, "top", "child")
+    spawn(here, "child", "grandchild", depth=2)
+    spawn(here, "other", "stranger")
+    write(here, "other")
+    file = tmp_path / "top.perdure"
+    result = run("--store", place, "export", "top", file)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"3 sessions in {file}"
+    with perdure.open(file) as bundle:
+        assert [entry.id for entry in bundle.list()] == ["child", "grandchild", "top"]
+        for entry in bundle.list():
+            assert_equal(here, bundle, entry.id)
+
+
+def test_an_exported_file_is_complete(here: perdure.Store, place: Path, tmp_path: Path) -> None:
+    """The file, moved alone with its artifacts, is the whole export."""
+    write(here, "top", count=1)
+    with here.writer("top") as writer:
+        writer.append("note", {"blob": writer.put_blob(os.urandom(3_000_000))})
+    file = tmp_path / "out" / "top.perdure"
+    file.parent.mkdir()
+    found = told("--store", place, "export", "top", file)
+    assert (found["session"], found["format"], found["file"]) == ("top", "bundle", str(file))
+    moved = tmp_path / "elsewhere"
+    moved.mkdir(mode=0o700)
+    file.rename(moved / "top.perdure")
+    artifacts = file.with_name("top.artifacts")
+    assert artifacts.is_dir()
+    artifacts.rename(moved / "top.artifacts")
+    with perdure.open(moved / "top.perdure") as bundle:
+        assert_equal(here, bundle, "top")
+
+
+def test_an_exported_file_may_be_moved_away(
+    here: perdure.Store, place: Path, tmp_path: Path
+) -> None:
+    """Where a file of the name was before and is not any more, a new one is written."""
+    write(here, "a")
+    file = tmp_path / "a.perdure"
+    told("--store", place, "export", "a", file)
+    file.unlink()
+    assert told("--store", place, "export", "a", file)["sessions"][0]["status"] == "copied"
+    with perdure.open(file) as bundle:
+        assert_equal(here, bundle, "a")
+        assert bundle.missing() == []
+
+
+def test_export_refuses_what_is_there(here: perdure.Store, place: Path, tmp_path: Path) -> None:
+    """A file is continued if it is this very export, and else left as it is."""
+    write(here, "a")
+    write(here, "b")
+    file = tmp_path / "a.perdure"
+    told("--store", place, "export", "a", file)
+    extend(here, "a")
+    assert told("--store", place, "export", "a", file)["sessions"][0]["status"] == "continued"
+    before = file.read_bytes()
+    result = run("--store", place, "export", "b", file)
+    assert result.exit_code == Exit.FAILED
+    assert "holds session 'a', which is not of this export" in result.stderr
+    assert file.read_bytes() == before
+    text = tmp_path / "text.perdure"
+    text.write_text("something else\n" * 100)
+    assert run("--store", place, "export", "b", text).exit_code != 0
+    assert text.read_text() == "something else\n" * 100
+
+
+def test_export_of_what_cannot_be(here: perdure.Store, place: Path, tmp_path: Path) -> None:
+    """An unknown session ends with 5, a damaged one with 3, and no file is left."""
+    write(here, "bad")
+    flip(log_of(here, "bad"), 12)
+    file = tmp_path / "x.perdure"
+    assert run("--store", place, "export", "none", file).exit_code == Exit.NOT_FOUND
+    assert run("--store", place, "export", "bad", file).exit_code == Exit.DAMAGE
+    write(here, "broken")
+    flip(log_of(here, "broken"), 1000)
+    assert run("--store", place, "export", "broken", file).exit_code == Exit.DAMAGE
+    assert not file.exists()
+
+
+def test_a_bundle_is_imported(here: perdure.Store, place: Path, there: Path) -> None:
+    """All sessions of a bundle keep their ids and hashes; importing again changes nothing."""
+    write(here, "top")
+    spawn(here, "top", "child")
+    file = place.parent / "top.perdure"
+    told("--store", place, "export", "top", file)
+    result = run("--store", there, "import", "bundle", file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.split()[:2] for line in result.stdout.splitlines()] == [
+        ["copied", "child"],
+        ["copied", "top"],
+    ]
+    with perdure.open(there) as target:
+        for session in ("child", "top"):
+            assert_equal(here, target, session)
+    found = told("--store", there, "import", "bundle", file)
+    assert found["format"] == "bundle"
+    assert found["sources"][0]["path"] == str(file)
+    assert {row["status"] for row in found["sources"][0]["sessions"]} == {"unchanged"}
+
+
+def test_a_bundle_of_somebody_else_is_imported(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """A file that everybody can read and that belongs to another user is read and not changed."""
+    write(here, "top")
+    file = place.parent / "top.perdure"
+    told("--store", place, "export", "top", file)
+    file.chmod(0o444)
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12345)
+    before = file.read_bytes()
+    assert run("--store", there, "import", "bundle", file).exit_code == 0
+    assert file.read_bytes() == before
+    with perdure.open(there) as target:
+        assert_equal(here, target, "top")
+
+
+def test_what_is_no_bundle_is_not_imported(here: perdure.Store, there: Path) -> None:
+    """A missing file, and one that is something else, are named, and the others are imported."""
+    write(here, "top")
+    folder = there.parent
+    good = folder / "good.perdure"
+    told("--store", folder / "here", "export", "top", good)
+    (folder / "text.perdure").write_text("something else\n" * 100)
+    result = run(
+        "--store", there, "import", "bundle", folder / "none.perdure", folder / "text.perdure", good
+    )
+    assert result.exit_code != 0
+    assert "none.perdure is no file" in result.stderr
+    assert "text.perdure" in result.stderr
+    assert "copied     top" in result.stdout
+
+
+def test_a_session_goes_round(here: perdure.Store, place: Path, tmp_path: Path) -> None:
+    """Folder, SQLite, bundle and folder again, by commands alone: the same bytes."""
+    write(here, "top")
+    spawn(here, "top", "child")
+    told("copy", place, f"sqlite:{tmp_path / 'one.db'}")
+    told("copy", f"sqlite:{tmp_path / 'one.db'}", tmp_path / "two.perdure")
+    told("copy", tmp_path / "two.perdure", tmp_path / "three")
+    with perdure.open(tmp_path / "three") as last:
+        for session in ("child", "top"):
+            assert_equal(here, last, session)
+            assert lines(last, session) == lines(here, session)
+
+
+def test_every_kind_opens_by_its_name(here: perdure.Store, place: Path, tmp_path: Path) -> None:
+    """What the commands wrote is a store for every other command."""
+    write(here, "top")
+    for name in (f"sqlite:{tmp_path / 'x.db'}", str(tmp_path / "y.perdure")):
+        told("copy", place, name)
+        assert told("--store", name, "verify")["sound"]

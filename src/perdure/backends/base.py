@@ -5,18 +5,32 @@ duty is order, durability, one writer at a time, and to show what is stored, dam
 contract suite in `perdure.testing.contract` is its definition; `memory` is its executable form.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from perdure.durable.locks import Holder
-from perdure.errors import FormatUnsupported
+from perdure.errors import FormatUnsupported, InvalidValue
 from perdure.evidence import Evidence
+from perdure.model import values
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending, Piece, Problem
 
-__all__ = ["Backend", "Blob", "Entry", "Hold", "Stored", "Tail", "Trashed"]
+__all__ = [
+    "Aside",
+    "Backend",
+    "Blob",
+    "Entry",
+    "Hold",
+    "Stored",
+    "Tail",
+    "Trashed",
+    "check_place",
+]
+
+_PLACE = re.compile("[a-z0-9-]{1,128}")
 
 
 class Tail(NamedTuple):
@@ -103,6 +117,23 @@ class Trashed(NamedTuple):
     deleted_at: int
 
 
+class Aside(NamedTuple):
+    """Bytes that are kept beside a log: what was cut off it, or what stood in its place.
+
+    Attributes:
+        place: their name there, for `aside`; unique in the session.
+        reason: why they are there, for people.
+        size: number of bytes.
+        set_at: Unix milliseconds.
+
+    """
+
+    place: str
+    reason: str
+    size: int
+    set_at: int
+
+
 class Hold(ABC):
     """The exclusive right to write one session, with the position it stands at.
 
@@ -181,6 +212,8 @@ class Backend(ABC):
 
         Raises:
             SessionExists: the id is taken, perhaps by a session in the trash.
+            StorageFull, StorageUnavailable: nothing was stored, or, if that is `uncertain`, what
+                was stored may turn up later.
 
         """
 
@@ -224,6 +257,18 @@ class Backend(ABC):
         With `seq` it starts at a place at or before the record that holds that event, found without
         reading what is before. One call reads one state of the log, whatever happens to it.
         """
+
+    def disagreements(self, session: str) -> Iterator[Problem]:
+        """Places where what the medium keeps to find records does not say what they say.
+
+        The records are right; a repair makes the rest anew. Most media keep nothing of the kind.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+        self.stored(session)
+        return iter(())
 
     @abstractmethod
     def tail(self, session: str) -> Tail:
@@ -275,6 +320,72 @@ class Backend(ABC):
     @abstractmethod
     def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
         """Remove content; what is not there is no error. A reader in the middle of it goes on."""
+
+    # --- repair ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def plan(self, session: str) -> bytes | None:
+        """The plan of a repair that is under way, as it was set; None if there is none.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+
+    @abstractmethod
+    def set_plan(self, hold: Hold, plan: bytes | None) -> None:
+        """Keep the plan of a repair, durable when this returns; None removes it.
+
+        A crash leaves the plan that was there before or the new one, whole.
+        """
+
+    @abstractmethod
+    def replace(
+        self, hold: Hold, header: Header, records: Iterable[Record], *, place: str, reason: str
+    ) -> None:
+        """Put another log in the place of the session's log, durable when this returns.
+
+        It happens in one step that a reader and a crash see whole or not at all. What stood there,
+        header and all, is kept aside as `place` first, whole and untouched; what is kept at
+        `place` already is not kept twice. `records` are taken one by one, and may be read from the
+        old log meanwhile. Content stays. `hold` comes from `lock` and was never settled;
+        afterwards it stands at the last record, which is the acknowledged tail.
+
+        Raises:
+            InvalidValue: `place` is none, as for `put_aside`.
+            StaleWriter: another log has taken the place of the one that was locked.
+            StorageFull, StorageUnavailable: the old log stands, or the hold is dead.
+
+        """
+
+    @abstractmethod
+    def put_aside(self, hold: Hold, parts: Iterable[bytes], *, place: str, reason: str) -> None:
+        """Keep bytes beside the log, durable when this returns; at a `place` in use, nothing.
+
+        `place` is 1 to 128 lower-case letters, digits and hyphens.
+
+        Raises:
+            InvalidValue: `place` is not.
+
+        """
+
+    @abstractmethod
+    def asides(self, session: str) -> Iterator[Aside]:
+        """What is kept beside the log, oldest first; what `settle` cut off is among it.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+
+    @abstractmethod
+    def aside(self, session: str, place: str) -> Iterator[bytes] | None:
+        """The bytes that are kept as `place`, in parts; None if nothing is.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
 
     # --- the trash -------------------------------------------------------------------------------
 
@@ -355,3 +466,18 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what the backend holds open."""
+
+
+def check_place(place: str) -> None:
+    """Refuse what is no place beside a log.
+
+    Raises:
+        InvalidValue: not 1 to 128 lower-case letters, digits and hyphens.
+
+    """
+    if not _PLACE.fullmatch(place):
+        raise InvalidValue(
+            "place",
+            f"{values.shown(place)} is no place beside a log",
+            hint="1 to 128 lower-case letters, digits and hyphens",
+        )

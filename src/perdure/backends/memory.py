@@ -10,7 +10,17 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
+from perdure.backends.base import (
+    Aside,
+    Backend,
+    Blob,
+    Entry,
+    Hold,
+    Stored,
+    Tail,
+    Trashed,
+    check_place,
+)
 from perdure.durable.locks import Holder
 from perdure.errors import (
     SessionBusy,
@@ -40,7 +50,8 @@ class _Session:
         self.acknowledged = Position(-1, header.genesis)
         self.holder: Holder | None = None
         self.revision = 0
-        self.aside: list[bytes] = []
+        self.aside: dict[str, tuple[Aside, bytes]] = {}
+        self.plan: bytes | None = None
         self.blobs: dict[str, tuple[Blob, bytes]] = {}
         self.deleted_at = 0
 
@@ -217,7 +228,7 @@ class MemoryBackend(Backend):
                 while size < ending.end:
                     size += len(session.lines[kept])
                     kept += 1
-                session.aside.extend(session.lines[kept:])
+                self._keep_aside(session, b"".join(session.lines[kept:]), ending.reason)
                 del session.lines[kept:]
                 session.revision += 1
             session.acknowledged = ending.position
@@ -250,7 +261,7 @@ class MemoryBackend(Backend):
             yield Entry(name, name, header, None, self._revision(session))
 
     def _revision(self, session: _Session) -> str:
-        return f"memory:{self._id}:{session.header.id}:{session.revision}"
+        return f"memory:{self._id}:{session.header.digest}:{session.revision}"
 
     def revision(self, session: str) -> str:
         return self._revision(self._find(session))
@@ -282,6 +293,53 @@ class MemoryBackend(Backend):
         own.check()
         for digest in digests:
             own.stored.blobs.pop(digest, None)
+
+    # --- repair ----------------------------------------------------------------------------------
+
+    def plan(self, session: str) -> bytes | None:
+        return self._find(session).plan
+
+    def set_plan(self, hold: Hold, plan: bytes | None) -> None:
+        own = _own(hold)
+        own.check()
+        own.stored.plan = plan
+
+    def replace(
+        self, hold: Hold, header: Header, records: Iterable[Record], *, place: str, reason: str
+    ) -> None:
+        own = _own(hold)
+        own.check()
+        check_place(place)
+        session, kept = own.stored, [*records]
+        with self._mutex:
+            whole = encode_header(session.header) + b"".join(session.lines)
+            self._keep_aside(session, whole, reason, place)
+            session.header = header
+            session.lines = [record.line for record in kept]
+            session.acknowledged = kept[-1].position if kept else Position(-1, header.genesis)
+            session.revision += 1
+            own.moved = session.acknowledged
+
+    def put_aside(self, hold: Hold, parts: Iterable[bytes], *, place: str, reason: str) -> None:
+        own = _own(hold)
+        own.check()
+        check_place(place)
+        self._keep_aside(own.stored, b"".join(parts), reason, place)
+
+    def _keep_aside(self, session: _Session, value: bytes, reason: str, place: str = "") -> None:
+        now = self._runtime.now_ms()
+        if value or place:
+            place = place or f"{now:015d}-{self._runtime.token(4)}"
+            session.aside.setdefault(place, (Aside(place, reason, len(value), now), value))
+
+    def asides(self, session: str) -> Iterator[Aside]:
+        with self._mutex:
+            kept = [aside for aside, _ in self._find(session).aside.values()]
+        return iter(sorted(kept, key=lambda aside: (aside.set_at, aside.place)))
+
+    def aside(self, session: str, place: str) -> Iterator[bytes] | None:
+        found = self._find(session).aside.get(place)
+        return iter((found[1],)) if found is not None else None
 
     # --- the trash -------------------------------------------------------------------------------
 

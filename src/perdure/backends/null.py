@@ -131,6 +131,42 @@ class NullBackend(Backend):
     def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
         """Nothing was kept."""
 
+    def plan(self, session: str) -> NoReturn:
+        check_id(session)
+        raise PersistenceDisabled("repairing a session")
+
+    def set_plan(self, hold: Hold, plan: bytes | None) -> NoReturn:  # noqa: ARG002
+        raise PersistenceDisabled("repairing a session")
+
+    def replace(
+        self,
+        hold: Hold,
+        header: Header,  # noqa: ARG002
+        records: Iterable[Record],  # noqa: ARG002
+        *,
+        place: str,
+        reason: str,
+    ) -> NoReturn:
+        self.put_aside(hold, (), place=place, reason=reason)
+
+    def put_aside(
+        self,
+        hold: Hold,  # noqa: ARG002
+        parts: Iterable[bytes],  # noqa: ARG002
+        *,
+        place: str,  # noqa: ARG002
+        reason: str,  # noqa: ARG002
+    ) -> NoReturn:
+        raise PersistenceDisabled("repairing a session")
+
+    def asides(self, session: str) -> NoReturn:
+        check_id(session)
+        raise PersistenceDisabled("reading a session")
+
+    def aside(self, session: str, place: str) -> NoReturn:  # noqa: ARG002
+        check_id(session)
+        raise PersistenceDisabled("reading a session")
+
     def discard(self, session: str, then: Callable[[Trashed], None]) -> NoReturn:  # noqa: ARG002
         check_id(session)
         raise PersistenceDisabled("deleting a session")

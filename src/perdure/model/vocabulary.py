@@ -28,7 +28,9 @@ __all__ = [
     "SessionArchived",
     "SessionEnded",
     "SessionForked",
+    "SessionRepaired",
     "SessionRun",
+    "SessionSalvaged",
     "SessionTitled",
     "StepEnd",
     "StepStart",
@@ -183,6 +185,42 @@ class SessionForked(_Payload, frozen=True):
     seq: int
 
 
+class SessionRepaired(_Payload, frozen=True):
+    """`session/repaired`: the log was damaged; what stands before this event is what was kept.
+
+    `problems` says what was wrong, `kept` how many events hold together, `aside` where the log as
+    it was is kept beside this one. `acknowledged` is the last event that was acknowledged, `lost`
+    the first and the last acknowledged event that is not kept; `later` counts intact events behind
+    the damage, `salvaged` those of them that follow. `header_lost`: nothing of the header is left
+    but the id, and what stands in the new one was told by the events.
+    """
+
+    problems: list[dict[str, Any]]
+    kept: int
+    aside: str
+    acknowledged: int | None = None
+    lost: list[int] | None = None
+    later: int = 0
+    salvaged: int = 0
+    header_lost: bool = False
+
+
+class SessionSalvaged(_Payload, frozen=True):
+    """`session/salvaged`: the next `events` events stood behind damage and got new numbers.
+
+    They were events `first` to `last` of the log that is kept at `aside`, linked to each other and
+    to nothing before them; `hash` is that of their last record. Events named in `without_key` (by
+    their old numbers) had a key that an earlier event has.
+    """
+
+    first: int
+    last: int
+    hash: str
+    events: int
+    aside: str
+    without_key: list[int] = []
+
+
 class SessionEnded(_Payload, frozen=True):
     """`session/ended`: the writer says that nothing more will come of this run."""
 
@@ -224,6 +262,8 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "session/resumed": SessionRun,
     "session/titled": SessionTitled,
     "session/forked": SessionForked,
+    "session/repaired": SessionRepaired,
+    "session/salvaged": SessionSalvaged,
     "session/ended": SessionEnded,
     "session/archived": SessionArchived,
     "session/unarchived": SessionArchived,

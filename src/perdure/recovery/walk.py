@@ -104,6 +104,11 @@ class Ending(NamedTuple):
     problem: Problem | None
     verdict: Verdict
 
+    @property
+    def reason(self) -> str:
+        """Why bytes that stand behind the end belong to no record, for people."""
+        return self.problem.reason if self.problem is not None else "not part of any record"
+
 
 class _Line(NamedTuple):
     raw: bytes | None

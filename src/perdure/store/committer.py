@@ -274,7 +274,7 @@ class Committer:
             raise self._die(StaleWriter(self.id, error.reason)) from error
         except BaseException as error:
             self._work = None
-            if not self._outcome_unknown():
+            if not self._outcome_unknown(error):
                 raise
             failure = self._die(
                 StorageUnavailable(
@@ -295,11 +295,13 @@ class Committer:
         self._staged = self._backend.stage(self.header)
         return self._staged
 
-    def _outcome_unknown(self) -> bool:
+    def _outcome_unknown(self, error: BaseException) -> bool:
         """Whether a commit that raised may be on the medium all the same."""
         if self._hold is not None:
             return self._hold.dead
         if self._staged is not None and self._staged.dead:
+            return True
+        if isinstance(error, StorageUnavailable) and error.uncertain:
             return True
         # A first commit: the session may have appeared before something went wrong.
         try:

@@ -16,7 +16,7 @@ from perdure.recovery.walk import Known, Problem, Walk
 from perdure.store.survey import Facts, Survey
 from perdure.store.witness import Witness, known_of
 
-__all__ = ["Inspection", "damage", "raw_lines"]
+__all__ = ["Inspection", "damage", "nobody", "raw_lines"]
 
 
 class Inspection:
@@ -178,7 +178,7 @@ class Inspection:
         """Intact events behind the first problem, UNVERIFIED: nothing links them to the prefix."""
         if self.header is None:
             pieces = self._backend.scan(self.id, self._stored.begin)
-            walk = Walk(_nobody(), pieces, known=Known(None), begin=self._stored.begin)
+            walk = Walk(nobody(), pieces, known=Known(None), begin=self._stored.begin)
         else:
             walk = self._walk(self.header)
             for _ in walk.records():
@@ -217,7 +217,7 @@ def _reaches(line: bytes, seq: int) -> bool:
         return True
 
 
-def _nobody() -> Header:
+def nobody() -> Header:
     """Stands in for a header that cannot be read: no record links to it."""
     return Header(format=0, id="?", created_at=0)
 

@@ -14,11 +14,12 @@ from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store.content import Expiry, References, content_of, rule_of
-from perdure.store.inspection import damage
+from perdure.store.opening import verified
+from perdure.store.repair import Repair, Repairer
 from perdure.store.retention import Missing, Retention
 from perdure.store.session import Compacted, Session
 from perdure.store.survey import Survey
-from perdure.store.witness import EvidenceState, Witness, known_of
+from perdure.store.witness import EvidenceState, Witness
 
 __all__ = ["Keeping", "check_wait"]
 
@@ -105,20 +106,11 @@ class Keeping(ABC):
             rule = rule_of(older_than, kinds, keep_last)
             with self._retention.telling(id):
                 # What a writer would set aside refers to nothing.
-                end = self._verified_end(id)
-                return References(self._backend, id, end).expiry(rule, self._runtime.now_ms())
+                _, facts = verified(self._backend, self._witness, id, self._survey.recall)
+                found = References(self._backend, id, facts.ending.end)
+                return found.expiry(rule, self._runtime.now_ms())
         with self.writer(id, wait=wait) as session:
             return session.expire(older_than=older_than, kinds=kinds, keep_last=keep_last)
-
-    def _verified_end(self, id: str) -> int:
-        stored = self._backend.stored(id)
-        if stored.header is None:
-            raise damage(id, stored)
-        known = known_of(stored.header, self._backend.tail(id), self._witness.about(id).seen)
-        facts = self._survey.recall(id, stored.header, stored.begin, known)
-        if facts.damaged:
-            raise damage(id, stored, facts.ending.problem)
-        return facts.ending.end
 
     # --- whole sessions --------------------------------------------------------------------------
 
@@ -212,6 +204,33 @@ class Keeping(ABC):
         self._check_open()
         with self._retention.telling(id):
             return self._retention.accept(id, wait)
+
+    def repair(
+        self, id: str, *, salvage: bool = False, dry_run: bool = False, wait: float = 0.0
+    ) -> Repair:
+        """Go on after damage: a new log from what holds together, the old one kept aside whole.
+
+        Behind the verified events stands `session/repaired`, which says what happened. With
+        `salvage` the intact events behind the damage follow, each linked stretch of them behind a
+        `session/salvaged` that says where they come from; they get new numbers. Damaged content
+        goes aside and expires. Where nothing is wrong nothing is written. One that was broken off
+        is finished as it was planned, whatever is asked for now. With `dry_run` nothing is changed
+        and nobody is waited for.
+
+        Raises:
+            SessionNotFound: there is none.
+            SessionBusy: somebody writes it, after `wait` seconds.
+            SessionDamaged: there is no log to be repaired.
+            FormatUnsupported: another version wrote it; nothing is broken.
+
+        """
+        check_wait(wait)
+        self._check_open()
+        repairer = Repairer(self._backend, self._witness, self._survey, self._runtime)
+        with self._retention.telling(id):
+            if dry_run:
+                return repairer.foretell(id, salvage=salvage)
+            return repairer.repair(id, salvage=salvage, wait=wait)
 
     def forget(self, id: str) -> None:
         """Drop all that is remembered of a session that is not stored; its id is free again.

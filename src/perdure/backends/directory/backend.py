@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
+from perdure.backends.base import Blob, Entry, Hold, Stored, Tail, Trashed
 from perdure.backends.directory import content, trash
-from perdure.backends.directory.holding import LAYOUTS, DirectoryHold, Layout
+from perdure.backends.directory.holding import LAYOUTS, DirectoryHold, Layout, owned
+from perdure.backends.directory.repairing import RepairingBackend
 from perdure.backends.directory.root import Root, Space
 from perdure.durable.appending import AppendFile, ReadFile
 from perdure.durable.files import Folder
@@ -41,7 +42,7 @@ _TICK_MS = 50
 _NO_LOG = "its folder holds no log"
 
 
-class DirectoryBackend(Backend):
+class DirectoryBackend(RepairingBackend):
     """Sessions as folders below one root."""
 
     scheme = "dir"
@@ -105,7 +106,7 @@ class DirectoryBackend(Backend):
                 return layout
         # One that is removed loses its log before its folder.
         self._refuse_if_gone(session, folder)
-        raise SessionDamaged(session, _NO_LOG, kind="header", start=0, end=0)
+        raise SessionDamaged(session, _NO_LOG, kind="missing-log", start=0, end=0)
 
     def _reader(self, session: str) -> tuple[ReadFile, Layout]:
         with self._folder(session) as folder:
@@ -184,10 +185,10 @@ class DirectoryBackend(Backend):
         self, header: Header, records: Sequence[Record], staged: Hold | None = None
     ) -> Hold:
         name = escape_id(header.id)
-        hold = None if staged is None else _own(staged)
+        hold = None if staged is None else owned(staged)
         try:
             self._refuse_if_taken(header.id, name)
-            hold = hold or _own(self.stage(header))
+            hold = hold or owned(self.stage(header))
             self._build(hold, header, records, name)
         except BaseException as error:
             # What was staged before stays for another try, unless there can be none.
@@ -251,16 +252,16 @@ class DirectoryBackend(Backend):
                     folder.close()
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
-        _own(hold).commit(expected, records)
+        owned(hold).commit(expected, records)
 
     def settle(self, hold: Hold, ending: Ending, seen: Position | None) -> None:
         with self._space.sessions() as sessions:
             # Whoever published it may have died before its entry was durable.
             sessions.sync()
-        _own(hold).settle(ending, seen, self._runtime)
+        owned(hold).settle(ending, seen, self._runtime)
 
     def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
-        return _own(hold).compact(self._runtime, only_if_worth=only_if_worth)
+        return owned(hold).compact(self._runtime, only_if_worth=only_if_worth)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ class DirectoryBackend(Backend):
     # --- content ---------------------------------------------------------------------------------
 
     def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
-        own = _own(hold)
+        own = owned(hold)
         own.check()
         return content.put(own.folder, parts, self._runtime.token(), self._runtime.now_ms())
 
@@ -393,7 +394,7 @@ class DirectoryBackend(Backend):
             yield from content.stored(folder)
 
     def drop_blobs(self, hold: Hold, digests: Collection[str]) -> None:
-        own = _own(hold)
+        own = owned(hold)
         own.check()
         content.drop(own.folder, digests)
 
@@ -484,9 +485,3 @@ def _read_header(file: ReadFile, layout: Layout, session: str | None, name: str 
         problem = Problem("unsupported", None, 0, begin, str(error))
         return Stored(None, problem, begin, error)
     return Stored(header, None, begin)
-
-
-def _own(hold: Hold) -> DirectoryHold:
-    if not isinstance(hold, DirectoryHold):
-        raise TypeError("this hold was given by another backend")
-    return hold

@@ -57,14 +57,7 @@ def read(session: Folder, digest: str) -> Iterator[bytes] | None:
             file = ReadFile(shelf, digest)
     except FileNotFoundError:
         return None
-    return _parts(file)
-
-
-def _parts(file: ReadFile) -> Iterator[bytes]:
-    try:
-        yield from file.chunks(0, file.size())
-    finally:
-        file.close()
+    return file.parts()
 
 
 def stored(session: Folder) -> Iterator[Blob]:

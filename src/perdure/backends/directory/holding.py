@@ -1,29 +1,30 @@
 """What a writer holds of a session folder: its lock, its open log, its tail slots.
 
 Everything that changes a log goes through here: appending, making a verified log whole again,
-setting bytes aside, and compaction.
+setting bytes aside, compaction, and putting another log in place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perdure.backends.base import Hold
-from perdure.backends.directory import content
+from perdure.backends.directory import asides, content
 from perdure.backends.directory.frames import ZstdLayout
 from perdure.backends.directory.lines import RawLayout
-from perdure.backends.directory.merging import CannotCompact
+from perdure.backends.directory.merging import MERGED_PLAIN, CannotCompact
 from perdure.durable.appending import AppendFile
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock, exclusive
 from perdure.durable.slots import TailSlots
 from perdure.errors import SessionDamaged, StaleWriter
-from perdure.model import values
+from perdure.model.header import Header, encode_header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending
 from perdure.runtime import Runtime
 
-__all__ = ["LAYOUTS", "DirectoryHold", "Layout"]
+__all__ = ["LAYOUTS", "PLAN", "DirectoryHold", "Layout", "owned"]
 
 Layout = type[RawLayout] | type[ZstdLayout]
+PLAN = "repair.json"
 LAYOUTS: dict[str, Layout] = {"zst": ZstdLayout, "raw": RawLayout}
 
 
@@ -114,7 +115,7 @@ class DirectoryHold(Hold):
             if slot is not None and slot.position != seen:
                 # Only where the lock did not keep the other writer out; its commit is no torn tail.
                 raise StaleWriter(self.session, "another writer wrote while it was verified")
-            self._sweep()
+            self.sweep()
             content.sweep(self.folder)
             if log.size() > ending.end:
                 self._set_aside(ending, runtime)
@@ -129,23 +130,81 @@ class DirectoryHold(Hold):
 
     def _set_aside(self, ending: Ending, runtime: Runtime) -> None:
         """Keep the bytes behind the verified end, with a note, before they are cut off."""
-        start, end = ending.end, self.log.size()
+        start, end, now = ending.end, self.log.size(), runtime.now_ms()
         note = {
             "session": self.session,
             "file": self.log.name,
             "start": start,
             "end": end,
             "after_seq": ending.position.seq,
-            "time": runtime.now_ms(),
-            "reason": ending.problem.reason if ending.problem else "not part of any record",
+            "time": now,
+            "reason": ending.reason,
         }
-        with self.folder.child("aside", make=True) as aside:
-            # Whoever made it may have died before its entry was durable.
+        place = f"{now:015d}-{runtime.token(4)}"
+        asides.put(self.folder, place, lambda: self.log.chunks(start, end), note)
+
+    # --- another log in place --------------------------------------------------------------------
+
+    def replace(
+        self, header: Header, records: Iterable[Record], place: str, reason: str, runtime: Runtime
+    ) -> None:
+        """See `Backend.replace`."""
+        self.check()
+        log = self.log
+        end = Position(-1, header.genesis)
+
+        def parts() -> Iterator[bytes]:
+            nonlocal end
+            yield self.layout.header(encode_header(header))
+            for batch in _batches(records):
+                yield self.layout.commit(batch)
+                end = batch[-1].position
+
+        with exclusive(log.fd, self.session):
+            if log.replaced():
+                raise StaleWriter(self.session, "another log has taken its place")
+            self.sweep()
+            note = {
+                "session": self.session,
+                "file": log.name,
+                "start": 0,
+                "end": log.size(),
+                "time": runtime.now_ms(),
+                "reason": reason,
+            }
+            asides.put(self.folder, place, lambda: log.chunks(0, log.size()), note)
+            successor = self._exchange(parts(), runtime)
+        self._follow(successor, end)
+
+    def _exchange(self, parts: Iterator[bytes], runtime: Runtime) -> AppendFile:
+        """Build another log beside the log and give it its name, in one step."""
+        log = self.log
+        building = f".{log.name}.{runtime.token()}"
+        try:
+            self.folder.create(building, parts)
+            successor = AppendFile(self.folder, building)
+        except BaseException:
+            self.folder.remove(building)
+            raise
+        try:
+            self.folder.move(building, self.folder, log.name)
+            successor.name = log.name
+            # Until the folder is synced a loss of power may bring the old file back: what is
+            # appended to the new one would be lost with it.
+            log.poisoned = True
             self.folder.sync()
-            name = f"{note['time']:015d}-{runtime.token(4)}"
-            aside.create(f"{name}.bytes", self.log.chunks(start, end))
-            aside.create(f"{name}.json", values.encode(note) + b"\n")
-            aside.sync()
+            log.poisoned = False
+        except BaseException:
+            successor.close()
+            raise
+        return successor
+
+    def _follow(self, successor: AppendFile, position: Position) -> None:
+        """Go on in the log that has taken the name."""
+        self._base, self._planned = position, (successor.length, position)
+        self.log.follow(successor)
+        self.slots.write(position, self.log.status())
+        self.slots.sync()
 
     # --- compaction ------------------------------------------------------------------------------
 
@@ -166,38 +225,44 @@ class DirectoryHold(Hold):
             return before, before
         if only_if_worth and not self.layout.worth_compacting(log, before):
             return before, before
-        building = f".{log.name}.{runtime.token()}"
         with exclusive(log.fd, self.session):
             self._refuse_if_moved()
-            self._sweep()
+            self.sweep()
             try:
-                self.folder.create(building, self.layout.compacted(log, before))
-                successor = AppendFile(self.folder, building)
+                successor = self._exchange(self.layout.compacted(log, before), runtime)
             except CannotCompact as error:
-                self.folder.remove(building)
                 raise SessionDamaged(self.session, str(error), kind="noise") from error
-            except BaseException:
-                self.folder.remove(building)
-                raise
-            try:
-                self.folder.move(building, self.folder, log.name)
-                successor.name = log.name
-                # Until the folder is synced a loss of power may bring the old file back: what is
-                # appended to the new one would be lost with it.
-                log.poisoned = True
-                self.folder.sync()
-                log.poisoned = False
-            except BaseException:
-                successor.close()
-                raise
-        self._base, self._planned = position, (successor.length, position)
-        log.follow(successor)
-        self.slots.write(position, log.status())
-        self.slots.sync()
+        self._follow(successor, position)
         return before, log.length
 
-    def _sweep(self) -> None:
-        """Remove what a compaction left that died before it had done anything."""
+    def sweep(self) -> None:
+        """Remove what a writer that died had built and not yet given its name."""
         for name in self.folder.names():
-            if name.startswith(f".{self.log.name}."):
+            if name.startswith((f".{self.log.name}.", f".{PLAN}.")):
                 self.folder.remove(name)
+
+
+def owned(hold: Hold) -> DirectoryHold:
+    """The hold, if it is one of this medium.
+
+    Raises:
+        TypeError: another backend gave it.
+
+    """
+    if not isinstance(hold, DirectoryHold):
+        raise TypeError("this hold was given by another backend")
+    return hold
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records in groups as large as the frames of a compacted log."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        if batch and size + len(record.line) > MERGED_PLAIN:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += len(record.line)
+    if batch:
+        yield batch

@@ -30,9 +30,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["CannotCompact", "compacted", "worth_compacting"]
+__all__ = ["MERGED_PLAIN", "CannotCompact", "compacted", "worth_compacting"]
 
-_MERGED_PLAIN = 320 * 1024
+MERGED_PLAIN = 320 * 1024
+"""How much one frame of a log that is written anew holds."""
+
 _LARGE_PLAIN = 128 * 1024
 """Frames of this size stay. Two smaller neighbours fit into one frame, so none are left behind."""
 
@@ -236,7 +238,7 @@ class _Group:
         self._tail = Position(-1, "")
 
     def has_room(self, records: list[Record]) -> bool:
-        return self._size + _size(records) <= _MERGED_PLAIN
+        return self._size + _size(records) <= MERGED_PLAIN
 
     def add(self, frame: _Frame, records: list[Record]) -> None:
         if not self._frames:

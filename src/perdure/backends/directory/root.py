@@ -154,6 +154,7 @@ class Space:
         self.parts = parts
         self._names = [escape_id(part) for part in parts]
         self.path = os.path.join(root.path, *(x for name in self._names for x in ("ns", name)))
+        self._durable = False
 
     def open(self) -> Folder:
         """The folder.
@@ -181,7 +182,7 @@ class Space:
         """The folder, created where missing; durable before anything is put into it."""
         folder = self.root.make()
         for part, name in zip(self.parts, self._names, strict=True):
-            folder = _step(folder, "ns", name, make=True)
+            folder = _step(folder, "ns", name, make=True, sync=not self._durable)
             try:
                 if unescape_name(name) is None and folder.stat(_PART) is None:
                     # A shortened name does not tell what it stands for.
@@ -189,6 +190,15 @@ class Space:
             except BaseException:
                 folder.close()
                 raise
+        if self.parts and not self._durable:
+            try:
+                for name in ("sessions", "new"):
+                    folder.child(name, make=True).close()
+                folder.sync()
+            except BaseException:
+                folder.close()
+                raise
+            self._durable = True
         return folder
 
     def names(self) -> list[str]:
@@ -200,11 +210,16 @@ class Space:
             return []
 
 
-def _step(folder: Folder, *names: str, make: bool = False) -> Folder:
-    """The folder that `names` lead to, in place of the one that they start from."""
+def _step(folder: Folder, *names: str, make: bool = False, sync: bool = False) -> Folder:
+    """The folder that `names` lead to, in place of the one that they start from.
+
+    With `sync` their names are durable: whoever made them may have died before they were.
+    """
     for name in names:
-        with folder:
-            folder = folder.child(name, make=make)
+        with folder as above:
+            folder = above.child(name, make=make)
+            if sync:
+                above.sync()
     return folder
 
 

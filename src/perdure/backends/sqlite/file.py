@@ -160,6 +160,8 @@ class StoreFile:
                 made.execute("COMMIT")
                 # Last: a WAL would keep the old name, and closing hides that it is still needed.
                 mode = made.pragma("journal_mode", "wal")
+            except apsw.Error as error:
+                raise self.told(meaning(error, made.system_errno, self.path, WAIT_MS)) from error
             finally:
                 made.close(True)
         siblings = [name for name in beside.names() if name.startswith(f"{building}-")]

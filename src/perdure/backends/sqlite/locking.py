@@ -4,6 +4,7 @@ Names that begin with `+` never come from an id (see `perdure.model.identity`): 
 namespaces, for sessions that are being built, and for what is being moved to or from the trash.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -27,7 +28,13 @@ class Locks:
         self._names = (_LOCKS, *(f"+{escape_id(part)}" for part in parts))
 
     def _folder(self, *, make: bool = False) -> Folder:
-        folder = Folder.open(self._medium.beside)
+        if make:
+            # A file that was copied alone has nothing beside it yet.
+            where, beside = os.path.split(self._medium.beside)
+            with Folder.open_shared(where) as shared:
+                folder = shared.child(beside, make=True)
+        else:
+            folder = Folder.open(self._medium.beside)
         for name in self._names:
             with folder as above:
                 folder = above.child(name, make=make)

@@ -29,7 +29,7 @@ from perdure.databases.opening import (
     sync_through,
 )
 from perdure.durable import crash
-from perdure.errors import PerdureError, StorageUnavailable
+from perdure.errors import PerdureError, StorageFull, StorageUnavailable
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Medium", "Reading"]
@@ -179,7 +179,12 @@ class Medium(StoreFile):
         if not self._has_wal():
             # Nobody seems to write, and somebody just did: what SQLite makes beside the file to see
             # them goes again when this is closed, which only one that may write can do.
-            return self._connect(file, apsw.SQLITE_OPEN_READWRITE)
+            try:
+                return self._connect(file, apsw.SQLITE_OPEN_READWRITE)
+            except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+                # Where nothing may be written the change only has to grow old.
+                SYSTEM.sleep(_TICK_MS / 1000)
+                raise Moved from error
         try:
             live = self._connect(file, apsw.SQLITE_OPEN_READONLY)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
@@ -329,9 +334,16 @@ class Medium(StoreFile):
             connection.execute("COMMIT")
         except apsw.FullError:
             raise
-        except apsw.Error:
-            unknown()
+        except apsw.Error as error:
+            told = meaning(error, connection.system_errno, self.path, WAIT_MS)
+            if not isinstance(told, StorageFull) or _synced(error):
+                unknown()
             raise
+
+
+def _synced(error: apsw.Error) -> bool:
+    """Whether a commit came as far as its sync: it may be found then by whoever looks."""
+    return getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_WRITE
 
 
 @contextmanager

@@ -17,6 +17,7 @@ _PARTS = (
     "keeping",
     "finding",
     "recovering",
+    "repairing",
     "writing",
     "content",
     "deleting",
@@ -33,10 +34,13 @@ from perdure.testing.contract.keeping import Keeping  # noqa: E402
 from perdure.testing.contract.medium import Medium  # noqa: E402
 from perdure.testing.contract.place import Clockwork, ContractCase, Place  # noqa: E402
 from perdure.testing.contract.recovering import Recovering  # noqa: E402
+from perdure.testing.contract.repairing import Repairing  # noqa: E402
 from perdure.testing.contract.writing import Writing  # noqa: E402
 
 __all__ = ["BackendContract", "Clockwork", "ContractCase", "Place"]
 
 
-class BackendContract(Keeping, Finding, Recovering, Writing, Content, Deleting, Namespaces, Medium):
+class BackendContract(
+    Keeping, Finding, Recovering, Repairing, Writing, Content, Deleting, Namespaces, Medium
+):
     """The whole suite."""

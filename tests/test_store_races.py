@@ -551,9 +551,9 @@ def test_what_is_buffered_while_a_writer_dies_is_named(
     call.go.set()
     unknown = session._outcome_unknown
 
-    def buffer_meanwhile() -> bool:
+    def buffer_meanwhile(error: BaseException) -> bool:
         Caller(lambda: session.buffer("x", "meanwhile")).join()
-        return unknown()
+        return unknown(error)
 
     monkeypatch.setattr(session, "_outcome_unknown", buffer_meanwhile)
     die = session._die

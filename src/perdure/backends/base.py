@@ -56,6 +56,7 @@ class Stored(NamedTuple):
         problem: why there is no header.
         begin: where the records begin, in the backend's unit.
         unsupported: the refusal, if the header is intact but of another format.
+        other: the header, if it is intact but of a session with another id.
 
     """
 
@@ -63,6 +64,7 @@ class Stored(NamedTuple):
     problem: Problem | None
     begin: int
     unsupported: FormatUnsupported | None = None
+    other: Header | None = None
 
 
 class Entry(NamedTuple):

@@ -9,7 +9,6 @@ import datetime as dt
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend, Blob
@@ -25,7 +24,7 @@ __all__ = [
     "check_digest",
     "check_digests",
     "content_of",
-    "expired_of",
+    "expired_in",
     "parts_of",
     "rule_of",
 ]
@@ -37,8 +36,6 @@ _CHUNK = 1024 * 1024
 _DIGEST_CHARS = 64
 _DIGITS = re.compile(rb"[0-9a-f]{64,}")
 _EXPIRED, _PINNED, _UNPINNED = "content/expired", "content/pinned", "content/unpinned"
-_EXPIRED_LINE = b'"type":"content/expired"'
-_TYPE_WITHIN = 160
 _BOOKKEEPING = frozenset({_EXPIRED, _PINNED, _UNPINNED})
 
 
@@ -126,24 +123,15 @@ def _verified(session: str, digest: str, parts: Iterator[bytes]) -> Iterator[byt
         yield held
 
 
-def expired_of(backend: Backend, session: str) -> set[str]:
-    """Digests that the log says have expired and that were not put again.
-
-    Raises:
-        SessionNotFound: there is no such session.
-        As the medium does.
-
-    """
+def expired_in(record: Record) -> set[str]:
+    """Digests that a record says have expired."""
     named: set[str] = set()
-    for piece in backend.scan(session, backend.stored(session).begin):
-        for line in piece.lines:
-            # The type stands at the start of a line, whatever its data holds.
-            if _EXPIRED_LINE in line[:_TYPE_WITHIN]:
-                with suppress(BadRecordError):
-                    for event in decode_line(line).events():
-                        blobs = event.data.get("blobs") if isinstance(event.data, dict) else None
-                        named.update(each for each in blobs or () if isinstance(each, str))
-    return named - {blob.digest for blob in backend.blobs(session)}
+    if record.type == _EXPIRED:
+        for event in record.events():
+            blobs = event.data.get("blobs") if isinstance(event.data, dict) else None
+            if isinstance(blobs, list):
+                named.update(each for each in blobs if isinstance(each, str))
+    return named
 
 
 class Rule(NamedTuple):

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.backends.base import Backend
-from perdure.errors import FormatUnsupported, InvalidValue
+from perdure.errors import InvalidValue
 from perdure.evidence import Seen
-from perdure.model.header import BadHeaderError, Header, decode_header
+from perdure.model.header import Header
 from perdure.model.record import BadRecordError, Position, Record, decode_line
 from perdure.model.vocabulary import PAYLOADS, payload
 from perdure.recovery.tail import Verdict
@@ -171,7 +171,7 @@ class Log:
         else:
             found, misfit = None, self.stored.problem
         records = self._read(Basis.RECORDS)
-        other = self._other_header() if found is None else None
+        other = self.stored.other
         claims = Claims(
             header_there=found is not None,
             from_start=records.genesis is not None,
@@ -230,16 +230,6 @@ class Log:
             return Known(slot or noted)
         later, earlier = (noted, slot) if noted.seq > slot.seq else (slot, noted)
         return Known(later, earlier if earlier != later else None)
-
-    def _other_header(self) -> Header | None:
-        """The intact header of another id that stands there, or None."""
-        first = next(self._backend.scan(self._session, 0), None)
-        if first is None or not first.lines:
-            return None
-        try:
-            return decode_header(first.lines[0], self._session)
-        except (BadHeaderError, FormatUnsupported):
-            return None
 
     def _read(self, basis: Basis) -> "_Reading":
         """One pass, and a second one over the prefix if a later record may be in it as well."""

@@ -169,6 +169,12 @@ class Inspection:
         return facts is None or facts.damaged
 
     @property
+    def expired(self) -> frozenset[str]:
+        """Digests of content that the log says has expired. Reads everything."""
+        facts = self._read_whole()
+        return facts.expired if facts is not None else frozenset()
+
+    @property
     def later_count(self) -> int:
         """How many intact events stand behind the damage. Reads everything."""
         facts = self._read_whole()

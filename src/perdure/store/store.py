@@ -332,7 +332,7 @@ class Store(Keeping, Moving):
         try:
             found = self.inspect(id)
             report = verify_session(found)
-            content = verify_content(self._backend, id)
+            content = verify_content(self._backend, id, found.expired)
             problems = [*report.problems, *verify_columns(self._backend, id)]
             return report._replace(problems=problems, evidence=found.unreadable, content=content)
         except SessionNotFound as error:

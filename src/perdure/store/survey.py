@@ -15,6 +15,7 @@ from perdure.model.record import Position
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Ending, Known, Problem, Walk
+from perdure.store.content import expired_in
 from perdure.store.queue import Keys
 
 __all__ = ["FACTS_MAX", "KEYS_MAX", "Facts", "Survey"]
@@ -36,6 +37,7 @@ class Facts(NamedTuple):
         closers: what would close the turns and jobs that are open.
         keys: which event holds which (type, key).
         later: number of intact events behind damage.
+        expired: digests of content that the log says has expired; nothing where it was not read.
 
     """
 
@@ -45,6 +47,7 @@ class Facts(NamedTuple):
     closers: tuple[Draft, ...]
     keys: Keys
     later: int = 0
+    expired: frozenset[str] = frozenset()
 
     def proves(self, known: Known) -> bool:
         """Whether the log, as it was read, holds what is known now."""
@@ -120,12 +123,14 @@ class Survey:
 
     def _read(self, session: str, header: Header, begin: int, known: Known) -> Facts:
         keys: Keys = {}
+        expired: set[str] = set()
         work = OpenWork()
         with Walk(header, self._backend.scan(session, begin), known=known, begin=begin) as walk:
             for record in walk.records():
                 work.record(record)
                 if record.fields.key is not None:
                     keys[record.type, record.fields.key] = record.first
+                expired |= expired_in(record)
             ending, later = walk.ending, 0
             closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
             if ending.verdict is Verdict.DAMAGED:
@@ -135,4 +140,12 @@ class Survey:
             if ending.verdict is Verdict.DAMAGED:
                 proven = set()
             proven.add(ending.position)
-            return Facts(frozenset(proven), ending, tuple(walk.further), closers, keys, later)
+            return Facts(
+                frozenset(proven),
+                ending,
+                tuple(walk.further),
+                closers,
+                keys,
+                later,
+                frozenset(expired),
+            )

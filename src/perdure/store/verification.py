@@ -1,6 +1,7 @@
 """The verdict over one session, for people and programs that ask whether all is well."""
 
 import itertools
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from perdure.backends.base import Backend
@@ -15,7 +16,7 @@ from perdure.errors import (
 )
 from perdure.model.record import Position
 from perdure.recovery.walk import PROBLEMS_MAX, Problem
-from perdure.store.content import content_of, expired_of
+from perdure.store.content import content_of
 from perdure.store.inspection import Inspection
 
 __all__ = [
@@ -153,8 +154,13 @@ def verify_columns(backend: Backend, session: str) -> list[Problem]:
         return []
 
 
-def verify_content(backend: Backend, session: str) -> ContentReport | None:
-    """Read every blob of a session; None if it is gone meanwhile."""
+def verify_content(
+    backend: Backend, session: str, expired: Collection[str]
+) -> ContentReport | None:
+    """Read every blob of a session; None if it is gone meanwhile.
+
+    `expired` are digests of which the log says that they are gone; they may have been put again.
+    """
     try:
         stored = list(backend.blobs(session))
     except SessionNotFound:
@@ -164,12 +170,12 @@ def verify_content(backend: Backend, session: str) -> ContentReport | None:
     size = sum(blob.size for blob in stored)
     try:
         damaged = [blob.digest for blob in stored if not intact(backend, session, blob.digest)]
-        expired = len(expired_of(backend, session))
     except SessionNotFound:
         return None
     except PerdureError as error:
         return ContentReport(len(stored), size, (), error.message)
-    return ContentReport(len(stored), size, tuple(damaged), expired=expired)
+    gone = len({*expired} - {blob.digest for blob in stored})
+    return ContentReport(len(stored), size, tuple(damaged), expired=gone)
 
 
 def intact(backend: Backend, session: str, digest: str) -> bool:

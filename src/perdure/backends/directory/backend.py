@@ -476,12 +476,13 @@ def _read_header(file: ReadFile, layout: Layout, session: str | None, name: str 
     what = f"session {session!r}" if session is not None else f"the session in {name!r}"
     try:
         header = decode_header(line, what)
-        if (header.id != session) if session is not None else (escape_id(header.id) != name):
-            raise BadHeaderError(f"the header names session {header.id!r}")
     except BadHeaderError as error:
         # What stands there may be a record, if the header was lost: records begin at the start.
         return Stored(None, Problem("header", None, 0, begin, str(error)), 0)
     except FormatUnsupported as error:
         problem = Problem("unsupported", None, 0, begin, str(error))
         return Stored(None, problem, begin, error)
+    if (header.id != session) if session is not None else (escape_id(header.id) != name):
+        reason = f"the header names session {header.id!r}"
+        return Stored(None, Problem("header", None, 0, begin, reason), 0, other=header)
     return Stored(header, None, begin)

@@ -25,7 +25,7 @@ from perdure.backends.sqlite.file import path_of
 from perdure.backends.sqlite.holding import SqliteHold, insert_session, keep_aside
 from perdure.backends.sqlite.locking import Locks
 from perdure.backends.sqlite.medium import Medium
-from perdure.backends.sqlite.reading import Found, disagreements, find, pieces, stored_of
+from perdure.backends.sqlite.reading import Found, disagreements, end_of, find, pieces, stored_of
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.durable.locks import Holder
 from perdure.durable.temporary import Gathered, gathered
@@ -294,7 +294,9 @@ class SqliteBackend(Backend):
 
     def tail(self, session: str) -> Tail:
         found = self._find(session)
-        return Tail(found.tail, settled=True, size=found.size)
+        end = self._ask(lambda db: end_of(db, found.number), None)
+        settled = end == (found.tail.seq, found.size)
+        return Tail(found.tail, settled=settled, size=found.size)
 
     def entries(self) -> Iterator[Entry]:
         page = self._page("")

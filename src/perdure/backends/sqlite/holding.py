@@ -5,14 +5,16 @@ another in its place, and setting bytes aside.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import apsw
 
 from perdure.backends.base import Hold
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium
+from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.databases.forks import undivided
+from perdure.databases.meaning import NONSENSE
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock
 from perdure.errors import KeyConflict, StaleWriter, StorageUnavailable
@@ -263,6 +265,7 @@ class SqliteHold(Hold):
         """
         self.check()
         old = self.number
+        lines = self._bytes_of_lines(old)
         with self.transaction() as db:
             row = "SELECT namespace, revision, size, plan FROM sessions WHERE number = ?"
             kinds = (str, int, int, (bytes, type(None)))
@@ -276,8 +279,23 @@ class SqliteHold(Hold):
             db.execute("UPDATE sessions SET plan = ? WHERE number = ?", (plan, number))
             for table in ("blobs", "blob_parts", "asides", "aside_parts"):
                 db.execute(f"UPDATE {table} SET session = ? WHERE session = ?", (number, old))
-            self._remember(db, number, (old, size, place, reason))
+            log = (old, size if lines is None else lines, place, reason)
+            self._remember(db, number, log)
         self.begin(number, position, end)
+
+    def _bytes_of_lines(self, number: int) -> int | None:
+        """How many bytes the lines of a log have, whatever its tail says; None if unreadable.
+
+        Not asked within a transaction that writes: SQLite fails it once it has met damage.
+        """
+        snapshot = Snapshot(self.medium)
+        query = "SELECT ifnull(sum(length(line)), 0) FROM records WHERE session = ?"
+        try:
+            with suppress(*NONSENSE):
+                return int(snapshot.raw(query, (number,))[0][0])
+            return None
+        finally:
+            snapshot.close()
 
     def fill(
         self, db: apsw.Connection, number: int, header: Header, records: Iterable[Record]
@@ -299,14 +317,8 @@ class SqliteHold(Hold):
         old, size, place, reason = log
         header = "SELECT length(header) FROM sessions WHERE number = ?"
         ((length,),) = schema.ask(db, header, (old,), [int])
-        row = (
-            number,
-            place,
-            schema.shown(reason),
-            length + size,
-            self.medium.runtime.now_ms(),
-            old,
-        )
+        now = self.medium.runtime.now_ms()
+        row = (number, place, schema.shown(reason), length + size, now, old)
         db.execute("INSERT OR IGNORE INTO asides VALUES (?, ?, ?, ?, ?, ?)", row)
 
 

@@ -15,7 +15,7 @@ from perdure.model.header import BadHeaderError, decode_header
 from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.walk import Piece, Problem
 
-__all__ = ["COLUMNS", "Found", "disagreements", "find", "found_of", "pieces", "stored_of"]
+__all__ = ["COLUMNS", "Found", "disagreements", "end_of", "find", "found_of", "pieces", "stored_of"]
 
 COLUMNS = (
     "number, id, header, tail_seq, tail_hash, size, revision, plan, (SELECT id FROM store LIMIT 1)"
@@ -91,16 +91,28 @@ def find(db: apsw.Connection, namespace: str, session: str) -> Found | int | Non
     return None if deleted_at is None else int(deleted_at)
 
 
+def end_of(db: apsw.Connection, number: int) -> tuple[int, int]:
+    """The last event that has a row, and the bytes up to its end; (-1, 0) where there is none."""
+    query = (
+        "SELECT seq + count - 1, start + length(line) FROM records WHERE session = ?"
+        " ORDER BY seq DESC LIMIT 1"
+    )
+    for last, end in schema.ask(db, query, (number,), (int, int)):
+        return last, end
+    return -1, 0
+
+
 def stored_of(found: Found, session: str) -> Stored:
     """What stands in place of the header."""
     try:
         header = decode_header(found.header, f"session {session!r}")
-        if header.id != session:
-            raise BadHeaderError(f"the header names session {header.id!r}")
     except BadHeaderError as error:
         return Stored(None, Problem("header", None, 0, 0, str(error)), 0)
     except FormatUnsupported as error:
         return Stored(None, Problem("unsupported", None, 0, 0, str(error)), 0, error)
+    if header.id != session:
+        reason = f"the header names session {header.id!r}"
+        return Stored(None, Problem("header", None, 0, 0, reason), 0, other=header)
     return Stored(header, None, 0)
 
 
@@ -152,6 +164,9 @@ def _page(snapshot: Snapshot, number: int, place: int, last: int) -> tuple[list[
         return _rows(snapshot, number, place, last), None
     except NONSENSE as error:
         reason = str(error)
+    before = _before(snapshot, number, place, last)
+    if before:
+        return before, None
     # By leaps, and then the first one that can be read behind the last one that cannot.
     low, step, found = place, 1, None
     while low < last and found is None:
@@ -167,6 +182,15 @@ def _page(snapshot: Snapshot, number: int, place: int, last: int) -> tuple[list[
         low, high = (middle, high) if nearer is None else (low, min(nearer, high - 1))
         found = nearer if nearer is not None else found
     return _rows(snapshot, number, found, last, limit=1), reason
+
+
+def _before(snapshot: Snapshot, number: int, place: int, last: int) -> list[_Row]:
+    """Some of the rows that stand before the first one that cannot be read; none if it is next."""
+    rows: list[_Row] = []
+    with suppress(*NONSENSE):
+        while True:
+            rows = _rows(snapshot, number, place, last, limit=2 * len(rows) or 1)
+    return rows
 
 
 _PAGE = (

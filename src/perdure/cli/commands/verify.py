@@ -37,10 +37,11 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     JSON: {"sound": bool, "sessions": [{session, status, sound, events, hash, closers, later,
     problems: [{kind, record, start, end, reason}], content: {count, bytes, damaged: [digest],
     unreadable, expired}, reports: [{kind, record, reason, reported_at}]}], "namespaces": [name],
-    "evidence": {unreadable, set_aside: [path]}}. Content is null if it cannot be listed; reports are refusals of a writer
-    that are not settled yet; unreadable says why evidence knew nothing, or is null. Exit code 3 if
-    any session is not sound or its content is damaged; a session that a crash interrupted or tore
-    is sound, one that is missing is not. Exit code 1 if evidence cannot be read.
+    "evidence": {unreadable, set_aside: [path]}}. Content is null if it cannot be listed; reports
+    are refusals of a writer that are not settled yet; unreadable says why evidence knew nothing,
+    or is null. Exit code 3 if any session is not sound or its content is damaged; a session that
+    a crash interrupted or tore is sound, one that is missing is not. Exit code 1 if evidence
+    cannot be read.
     """
     told = _Telling(opened(ctx), as_json=as_json)
     evidence = told.evidence()

@@ -1,16 +1,24 @@
 """A loss of power takes nothing that was acknowledged."""
 
+import itertools
+import os
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from perdure.durable import crash
 from perdure.durable.files import Folder
-from perdure.runtime import Runtime
+from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
 from perdure.testing.agents import open_folder
-from perdure.testing.crash import in_own_process
-from perdure.testing.disk import FILE_POLICIES
-from perdure.testing.ledger import Finding
+from perdure.testing.crash import Death, Executioner, forked, in_own_process
+from perdure.testing.disk import FILE_POLICIES, Disk, Policy
+from perdure.testing.ledger import Finding, Note
+from perdure.testing.powerloss import lay_out
+from perdure.testing.vfs import standing_between
 from tests.proof.summary import summarise
 from tests.support import scaled
 
@@ -45,6 +53,53 @@ def test_power_loss_after_an_unfinished_beginning(tmp_path: Path, seed: int) -> 
     )
     summarise("power loss after an unfinished beginning", seed, counts)
     assert counts["recordings"] >= len(deaths)
+
+
+def begin_namespaces(folder: str) -> list[int]:
+    """Writers die at each sync of a namespace's beginning, another one goes on, the power goes.
+
+    How often; and at which of them what the second one was acknowledged is lost.
+    """
+    lost = []
+    for visit in itertools.count(1):
+        place = os.path.join(folder, str(visit))
+        os.mkdir(place, 0o700)
+        disk, path, last = Disk(os.stat(place).st_ino), os.path.join(place, "store"), ""
+
+        def write(note: Callable[[Note], None], visit: int = visit, path: str = path) -> None:
+            def observer(kind: str, **facts: Any) -> None:
+                note(Note("operation", kind, facts=facts))
+
+            Executioner(Death("sync.before", visit), note, observer=observer).arm()
+            store = open_folder(path, "zst", SYSTEM)
+            store.namespace("a", "b").create("s").append("x", 1)
+
+        with standing_between(to_disk=False):
+            for note in forked(write, "a writer"):
+                last = note.kind
+                if last == "operation":
+                    disk.take(note.session, note.facts)
+            crash.arm(observer=lambda kind, disk=disk, **facts: disk.take(kind, facts))
+            with open_folder(path, "zst", SYSTEM) as store:
+                store.namespace("a", "b").create("t").append("x", 2)
+                crash.arm()
+                image = disk.image(Policy("dropped", "dropped"), random.Random(0))
+        lay_out(image, os.path.join(place, "image"))
+        with open_folder(os.path.join(place, "image", "store"), "zst", SYSTEM) as store:
+            if "t" not in [entry.id for entry in store.namespace("a", "b").list()]:
+                lost.append(visit)
+        if last == "finished":
+            return [visit, *lost]
+    raise AssertionError
+
+
+def test_power_loss_after_an_unfinished_namespace(tmp_path: Path) -> None:
+    """Whoever goes on in a namespace makes its folders durable, whoever made them."""
+    tried, *lost = in_own_process(
+        "tests.proof.test_powerloss:begin_namespaces", folder=str(tmp_path)
+    )
+    assert tried > 10
+    assert lost == []
 
 
 def test_power_loss_without_syncs_is_noticed(tmp_path: Path, seed: int) -> None:

@@ -243,6 +243,9 @@ class Database:
             raise Nonsense
         self._look_inside(file)
         with self._connection(file, apsw.SQLITE_OPEN_READWRITE, _WRITER_WAIT_MS) as connection:
+            if connection.readonly("main"):
+                # SQLite opens so what it cannot open to write to.
+                raise StorageUnavailable(self._path, "cannot be opened to be written")
             # Only a file that holds nothing yet takes it: five tables fit in a few KiB then.
             connection.pragma("page_size", _PAGE_BYTES)
             # Emptied, not removed: no name has to become durable, and a reader creates nothing.

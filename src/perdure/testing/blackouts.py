@@ -1,11 +1,10 @@
 """Loss of power while content is put and expires, logs are compacted, sessions deleted, restored.
 
 A scene (`perdure.testing.scenes`) is played on a real store, its player is killed once or twice,
-and every operation of the durable layer is recorded. Then the power goes at places of that history,
-as in `perdure.testing.powerloss`, and each disk that this may leave is held against what had been
-acknowledged by then: a step that was finished has happened, for good.
-
-Evidence is written by SQLite and not recorded: on these disks nothing of it is left.
+and every operation of the durable layer and of SQLite is recorded. Then the power goes at places of
+that history, as in `perdure.testing.powerloss`, and each disk that this may leave is held against
+what had been acknowledged by then: a step that was finished has happened, for good, and evidence
+knows of it.
 """
 
 import hashlib
@@ -30,10 +29,13 @@ from perdure.testing.outcomes import (
     check_trash,
     check_whole,
     check_world,
+    taken,
     worlds,
 )
-from perdure.testing.powerloss import draw_policies, lay_out
+from perdure.testing.powerloss import copied, draw_policies, lay_out
 from perdure.testing.scenes import Player, Scene, SceneRuntime, scenes
+from perdure.testing.survival import check_evidence
+from perdure.testing.vfs import standing_between
 
 __all__ = ["replay_scenes"]
 
@@ -84,7 +86,7 @@ class _Film:
                 self.moments.append(_Moment(last))
             if last.kind == "finished":
                 return
-            with self.opener(path, self.encoding, SYSTEM) as opened:
+            with copied(path) as copy, self.opener(copy, self.encoding, SYSTEM) as opened:
                 store = opened.namespace(*self.scene.namespace)
                 around = known[heard.done], known[max(heard.doing + 1, heard.done)]
                 found = check_world(store, *around, heard)
@@ -109,9 +111,10 @@ class _Film:
             self.scene, lambda now: self.opener(path, self.encoding, now), path, runtime, note
         )
         Executioner(death, note, observer=observer, sync=sync).arm()
-        for number in range(first, len(self.scene.steps)):
-            player.play(number, again=number == first)
-        player.close()
+        with standing_between(to_disk=False):
+            for number in range(first, len(self.scene.steps)):
+                player.play(number, again=number == first)
+            player.close()
 
     # --- replay ----------------------------------------------------------------------------------
 
@@ -130,7 +133,8 @@ class _Film:
                     seed = rng.getrandbits(32)
                     try:
                         image = disk.image(policy, random.Random(seed))
-                        self._check(image, os.path.join(folder, "image"), around, heard)
+                        with standing_between():
+                            self._check(image, os.path.join(folder, "image"), around, heard)
                     except (Finding, PerdureError) as error:
                         raise Finding(f"{self}, place {at}, {policy}, {seed}: {error}") from error
                     counts[f"{policy.files} files"] += 1
@@ -167,7 +171,7 @@ class _Film:
                 # A removal that a dead player left unsynced is not made up for by expiring again.
                 values = {hashlib.sha256(value).hexdigest(): value for value in self.scene.values}
                 found = check_world(store, *around, heard, returning=values)
-                check_taken(store, found, [id for id in found.kept if found[id].place == "trash"])
+                check_taken(store, found, taken(found, heard))
             if any(one.place == "trash" for one in found.kept.values()):
                 copy = os.path.join(place, "copy")
                 shutil.copytree(path, copy)
@@ -187,15 +191,19 @@ class _Film:
             SceneRuntime(f"after {self.seed}"),
         )
         for number in range(heard.done, len(self.scene.steps)):
-            # Without evidence nobody knows any more what there is to forget.
-            again = number == heard.done or self.scene.steps[number].do == "forget"
+            again = number == heard.done
             told = player.play(number, again=again)
             if not again:
                 check_told(world, number, told)
             world = world.after(number)
-            if number == heard.done:
+            if again:
                 check_whole(player.store, world)
         check_whole(player.store, world)
+        with player.store.create("made after the loss") as session:
+            session.append("note")
+        player.close()
+        # What a dead writer left in the evidence was rolled back by now.
+        check_evidence(player.store)
         player.close()
 
 

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from perdure.durable import crash
@@ -30,11 +30,13 @@ from perdure.store.store import Store
 from perdure.testing import agents
 from perdure.testing.ledger import Finding, Ledger, Note, NoteReader, send
 from perdure.testing.survival import check_readers, check_writers
+from perdure.testing.vfs import standing_between
 
 __all__ = [
     "ANY",
     "ENCODINGS",
     "HALF",
+    "SQLITE_HALF",
     "Death",
     "Executioner",
     "Opener",
@@ -48,8 +50,17 @@ __all__ = [
 
 ENCODINGS = ("zst", "raw")
 HALF = "write.half"
+SQLITE_HALF = "vfs.half"
+"""Half of a page, where `perdure.testing.vfs` stands below SQLite."""
+
+_WHOLE = {HALF: "write.before", SQLITE_HALF: "vfs.write"}
+"""The point at which a write begins that can be cut in half."""
+
 ANY = "any"
 """Stands for every crash point: a visit of one counts, whichever it is."""
+
+_AT_FIRST = ("folder.parents", "sqlite.create")
+"""Only the first child of a chain makes the folders and the file."""
 
 _STEPS = 40
 _CHAIN = 6
@@ -64,7 +75,7 @@ class Death(NamedTuple):
 
     Attributes:
         point: name of a crash point, or `ANY`, or None.
-        visit: the how-manieth visit of it, from 1; of `HALF`, the how-manieth write.
+        visit: the how-manieth visit of it, from 1; of a half, the how-manieth write.
         acknowledgements: the parent sends SIGKILL after reading this many, or None.
 
     """
@@ -75,19 +86,23 @@ class Death(NamedTuple):
 
 
 def crash_points(package: str = "perdure.durable") -> list[str]:
-    """The names of all crash points in the source of a package, from its syntax tree."""
+    """The names of all crash points in the source of a package or module, from its syntax tree."""
     module = importlib.import_module(package)
+    folders = getattr(module, "__path__", None)
+    if folders is None:
+        paths = [pathlib.Path(str(module.__file__))]
+    else:
+        paths = [path for folder in folders for path in pathlib.Path(folder).glob("*.py")]
     names: set[str] = set()
-    for folder in module.__path__:
-        for path in pathlib.Path(folder).glob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("crash.point"):
-                    # A name, or one of several: `"a" if torn else "b"`.
-                    names |= {
-                        part.value
-                        for part in ast.walk(node.args[0])
-                        if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                    }
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("crash.point"):
+                # A name, or one of several: `"a" if torn else "b"`.
+                names |= {
+                    part.value
+                    for part in ast.walk(node.args[0])
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                }
     return sorted(names)
 
 
@@ -136,21 +151,22 @@ class Executioner:
     @property
     def told(self) -> dict[str, int]:
         """The visits, with every write as one that could have been half a write."""
-        return {**self.visits, HALF: self.visits["write.before"], ANY: self.visits[ANY]}
+        halves = {half: self.visits[whole] for half, whole in _WHOLE.items()}
+        return {**self.visits, **halves, ANY: self.visits[ANY]}
 
     def __call__(self, name: str) -> None:
         """A point was reached."""
         self.visits[name] += 1
         self.visits[ANY] += 1
         self.names.append(name)
-        if self._changed or name.startswith("evidence."):
+        if self._changed:
             self.fresh.append(self.visits[ANY])
             self._changed = False
         point, visit = self._death.point, self._death.visit
-        if name == "write.before" and point == HALF and self.visits[name] == visit:
+        if point is not None and _WHOLE.get(point) == name and self.visits[name] == visit:
             # In time: from here on there is no way back.
-            self.visits[HALF] = visit - 1
-            self.arm(halves=frozenset({HALF}))
+            self.visits[point] = visit - 1
+            self.arm(halves=frozenset({point}))
         if point in (name, ANY) and self.visits[point] == visit:
             self._note(Note("dying", name))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -224,7 +240,7 @@ def run_child(
     """Fork a scripted agent that dies as ordered, and yield its notes as they come.
 
     The last note is `died`, or `finished` with the visits of each crash point if the agent came to
-    its end before. With `trace` the notes hold every operation of the durable layer.
+    its end before. With `trace` the notes hold every operation of the durable layer and of SQLite.
 
     Raises:
         Finding: the agent failed, or died of something else.
@@ -237,7 +253,7 @@ def run_child(
 
         executioner = Executioner(death, note, observer=observer if trace else None, sync=sync)
         executioner.arm()
-        with open_store() as store:
+        with standing_between(to_disk=False), open_store() as store:
             name = f"{seed}".rpartition(":")[2]
             agents.Agent(store, random.Random(seed), note, name=name).run(steps)
         note(Note("visits", facts=executioner.told))
@@ -316,11 +332,12 @@ class _Chain:
 class _Plan:
     """Whose turn it is: every crash point, again and again, in each encoding."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, points: Sequence[str]) -> None:
         self.rng = rng
         self.counts: Counter[str] = Counter()
-        self._turns = {encoding: [*crash_points()] for encoding in ENCODINGS}
-        self._visits = dict.fromkeys(crash_points(), 8)
+        self._turns = {encoding: [*points] for encoding in ENCODINGS}
+        # Of the durable layer also those that prepare others: see `_kill_chain`.
+        self._visits = dict.fromkeys((*points, *crash_points()), 8)
         self._misses = 0
 
     @property
@@ -362,12 +379,17 @@ class _Plan:
 
 
 def kill_writers(
-    folder: str, seed: int, kills: int, *, opener: Opener | str = agents.open_folder
+    folder: str,
+    seed: int,
+    kills: int,
+    *,
+    opener: Opener | str = agents.open_folder,
+    sources: Sequence[str] = ("perdure.durable",),
 ) -> dict[str, int]:
     """Kill at least `kills` writers and demand that nothing acknowledged is ever lost.
 
-    Exact: see `perdure.testing.survival`. All points of `crash_points` take turns in both
-    encodings, each at least once; every third child or so dies at a random moment instead.
+    Exact: see `perdure.testing.survival`. All points in `sources` (packages and modules) take turns
+    in both encodings, each at least once; every third child or so dies at a random moment instead.
 
     `opener` may be given as "module:function".
 
@@ -380,7 +402,8 @@ def kill_writers(
 
     """
     open_store: Opener = load(opener) if isinstance(opener, str) else opener
-    plan = _Plan(random.Random(seed))
+    points = [point for source in sources for point in crash_points(source)]
+    plan = _Plan(random.Random(seed), points)
     for number in itertools.count():
         if plan.complete(kills):
             break
@@ -402,8 +425,8 @@ def _kill_chain(chain: _Chain, plan: _Plan) -> None:
     for _ in range(plan.rng.randint(1, _CHAIN)):
         point = plan.point(chain.encoding)
         deaths = [plan.death(point)]
-        if point == "folder.parents" and chain.children:
-            break  # only the first child of a chain makes the folders
+        if point in _AT_FIRST and chain.children:
+            break
         if point.startswith("cut."):
             # Only a torn tail is cut off: somebody has to leave one.
             deaths.insert(0, plan.death(HALF))

@@ -19,16 +19,17 @@ import shutil
 import sys
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import perdure.durable
 from perdure.backends.directory import backend as directory
 from perdure.durable import locks
 from perdure.testing.accounts import Player
 from perdure.testing.agents import ScriptedRuntime, open_folder
-from perdure.testing.crash import ENCODINGS
+from perdure.testing.crash import ENCODINGS, Opener
 from perdure.testing.ledger import Finding
 from perdure.testing.scripts import STEPS, Step
 
@@ -96,6 +97,10 @@ class FaultySystem:
 
     """
 
+    kinds: ClassVar[Sequence[str]] = KINDS
+    halves: ClassVar[Sequence[str]] = (HALF,)
+    """Of the kinds, those whose call may do half of its work."""
+
     def __init__(self, fault: Fault | None = None, *, trace: bool = False) -> None:
         """Let `fault` happen; without one, only count."""
         self.fault = fault
@@ -160,6 +165,10 @@ class FaultySystem:
             kinds.append("any change")
         if name == "pwrite":
             kinds.append(HALF)
+        return self.falls_on(kinds)
+
+    def falls_on(self, kinds: Sequence[str]) -> Fault | None:
+        """Count a call that is of these kinds; what is to happen to it, or None."""
         for kind in kinds:
             self.seen[kind] += 1
         if self._trace:
@@ -181,7 +190,7 @@ class FaultySystem:
 def _site() -> "Site":
     """The places in the library that led to a call, without those of the test kit."""
     places = []
-    frame: types.FrameType | None = sys._getframe(2)  # noqa: SLF001
+    frame: types.FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith("perdure.") and not module.startswith("perdure.testing."):
@@ -307,6 +316,7 @@ def play(
     seed: str,
     system: System,
     *,
+    opener: Opener = open_folder,
     without: Collection[str] = (),
     jumps: bool = False,
 ) -> Counter[str]:
@@ -323,7 +333,7 @@ def play(
     rng = random.Random(f"{seed}:play")
     before = _descriptors()
     runtime = FaultyRuntime(seed, jumps=jumps)
-    player = Player(open_folder(path, encoding, runtime), path, rng)
+    player = Player(opener(path, encoding, runtime), path, rng)
     last = ""
     try:
         with _steady(remember=encoding == "raw"), system:
@@ -340,7 +350,8 @@ def play(
             system.lift()
         last = "judge"
         after = FaultyRuntime(f"{seed}:after")
-        with FaultySystem(), open_folder(path, encoding, after) as store:
+        sound = type(system) if isinstance(system, FaultySystem) else FaultySystem
+        with sound(), opener(path, encoding, after) as store:
             player.judge(store)
         _demand_closed(before)
     except Finding as finding:
@@ -381,17 +392,20 @@ _Sites = dict[Site, list[_Visit]]
 class _Plan:
     """Which call fails next: first each kind, code and duration once, then every site in turn."""
 
-    def __init__(self, folder: str, seed: int) -> None:
+    def __init__(
+        self, folder: str, seed: int, stand: type[FaultySystem], playing: Callable[..., Any]
+    ) -> None:
         self._rng = random.Random(seed)
-        self.sites: dict[str, _Sites] = {kind: defaultdict(list) for kind in KINDS}
+        self._stand = stand
+        self.sites: dict[str, _Sites] = {kind: defaultdict(list) for kind in stand.kinds}
         for encoding in ENCODINGS:
             for chapter in CHAPTERS:
                 script = f"{seed}:{chapter}"
-                traced = FaultySystem(trace=True)
-                play(folder, encoding, script, traced)
-                for kind, sites in traced.sites.items():
-                    for site, numbers in sites.items():
-                        self.sites[kind][site] += [_Visit(encoding, script, n) for n in numbers]
+                traced = stand(trace=True)
+                playing(folder, encoding, script, traced)
+                for kind, known in self.sites.items():
+                    for site, numbers in traced.sites[kind].items():
+                        known[site] += [_Visit(encoding, script, n) for n in numbers]
 
     def __iter__(self) -> Iterator[tuple[Site, _Visit, Fault]]:
         for kind, code, lasting in self._cells():
@@ -399,7 +413,8 @@ class _Plan:
         lasting = False
         while True:
             lasting = not lasting
-            sites = [(kind, site) for kind in KINDS for site in self._some(kind, lasting=lasting)]
+            kinds = self._stand.kinds
+            sites = [(kind, site) for kind in kinds for site in self._some(kind, lasting=lasting)]
             self._rng.shuffle(sites)
             for kind, site in sites:
                 yield self._at(kind, site, self._rng.choice(CODES), lasting=lasting)
@@ -419,17 +434,28 @@ class _Plan:
     def _cells(self) -> list[tuple[str, str, bool]]:
         cells = [
             (kind, code, lasting)
-            for kind in KINDS
-            for code in (*CODES, *([SHORT] if kind == HALF else []))
+            for kind, sites in self.sites.items()
+            for code in (*CODES, *([SHORT] if kind in self._stand.halves else []))
             for lasting in (False, True)
-            if lasting or kind not in _WIDE
+            if sites and (lasting or kind not in _WIDE)
         ]
         self._rng.shuffle(cells)
         return cells
 
 
-def fail_calls(folder: str, seed: int, runs: int, *, findings: int = 20) -> dict[str, int]:
+def fail_calls(
+    folder: str,
+    seed: int,
+    runs: int,
+    *,
+    findings: int = 20,
+    stand: type[FaultySystem] = FaultySystem,
+    opener: Opener = open_folder,
+    without: Collection[str] = (),
+) -> dict[str, int]:
     """Let the system fail in `runs` ways and demand each time that nothing goes wrong.
+
+    `stand` is what fails; stores are opened by `opener`, and steps in `without` are left out.
 
     Returns:
         How many runs there were of each "kind/code/once" and "kind/code/lasting", how many sites
@@ -439,16 +465,17 @@ def fail_calls(folder: str, seed: int, runs: int, *, findings: int = 20) -> dict
         Finding: with what was found, at most so many `findings`; see `play`.
 
     """
-    plan = _Plan(folder, seed)
+    playing = partial(play, opener=opener, without=without)
+    plan = _Plan(folder, seed, stand, playing)
     counts: Counter[str] = Counter()
     tried: dict[str, set[Site]] = defaultdict(set)
     found: dict[str, str] = {}
     for number, (site, visit, fault) in zip(range(runs), plan, strict=False):
         where = os.path.join(folder, str(number))
         os.mkdir(where, 0o700)
-        system = FaultySystem(fault)
+        system = stand(fault)
         try:
-            play(where, visit.encoding, visit.script, system)
+            playing(where, visit.encoding, visit.script, system)
             if not system.fired:
                 raise Finding(f"nothing failed: {visit}")
         except Finding as finding:

@@ -27,6 +27,7 @@ __all__ = [
     "check_whole",
     "check_world",
     "read_events",
+    "taken",
     "worlds",
 ]
 
@@ -419,6 +420,13 @@ def check_trash(store: Store, found: World, heard: Heard) -> None:
             store.restore(id)
             restored.kept[id] = one._replace(place="stored")
     check_world(store, restored, restored, heard)
+
+
+def taken(found: World, heard: Heard) -> list[str]:
+    """The ids in a world that nobody may get; not one that may have been forgotten just now."""
+    doing = found.scene.steps[heard.doing] if heard.doing >= heard.done else None
+    free = doing.id if doing is not None and doing.do == "forget" else None
+    return [id for id in found.kept if id != free]
 
 
 def check_taken(store: Store, world: World, ids: Collection[str]) -> None:

@@ -6,19 +6,20 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from perdure.backends.sqlite import BundleBackend
+from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
 from perdure.model.event import Event
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.store import Store
 from perdure.testing.agents import Conversation, ScriptedRuntime
 from perdure.testing.crash import ENCODINGS, Opener
-from perdure.testing.ledger import Finding
 from perdure.testing.mutations import MUTATIONS, Original, Outcome, expect, from_elsewhere
+from perdure.testing.wards import FolderWard, Ward, ward_of
 
 __all__ = ["HARMED_CONTENT", "TWIN", "VICTIM", "Patient", "make_patient"]
 
 VICTIM = "victim"
 TWIN = "twin"
-_CONTENT = b"what the victim refers to"
 HARMED_CONTENT = b"what became of it"
 """What stands in the place of harmed content."""
 
@@ -28,7 +29,9 @@ class Patient(NamedTuple):
 
     Attributes:
         path: the store; nobody repairs it, only copies of it.
-        encoding: of its logs.
+        encoding: with which it is opened.
+        medium: what keeps it: the encoding of a folder, or the scheme of a file.
+        ward: where the session lies.
         salvage: whether what is intact behind the damage is to be taken over.
         harmed: the bytes of the harmed log.
         replaced: whether the log is damaged, and not only content.
@@ -42,6 +45,8 @@ class Patient(NamedTuple):
 
     path: str
     encoding: str
+    medium: str
+    ward: Ward
     salvage: bool
     harmed: bytes
     replaced: bool
@@ -53,10 +58,16 @@ class Patient(NamedTuple):
 
 
 def _write(store: Store, name: str, rng: random.Random) -> str:
-    """A session of single and packed commits, and content that it refers to."""
+    """A session of single and packed commits, and content that it refers to.
+
+    In a bundle that is as large as what stands beside it.
+    """
     talk = Conversation(rng, name)
+    content = f"what {name} refers to\n".encode()
+    if _scheme(store) == BundleBackend.scheme:
+        content += bytes(ARTIFACT_BYTES)
     with store.create(name) as session:
-        digest = session.put_blob(_CONTENT)
+        digest = session.put_blob(content)
         session.append("note/content", {"blob": digest})
         for number in range(rng.choice([4, 12, 30])):
             if number % 3 == 2:
@@ -66,16 +77,8 @@ def _write(store: Store, name: str, rng: random.Random) -> str:
     return digest
 
 
-def _original(store: Store, name: str, encoding: str) -> Original:
-    with open(_log(store, name), "rb") as file:
-        return Original(file.read(), encoding, [*store.read_from(name)])
-
-
-def _log(store: Store, name: str) -> str:
-    located = store.locate(name)
-    if located is None:
-        raise Finding(f"{name} has no file")
-    return located
+def _scheme(store: Store) -> str:
+    return store._backend.scheme  # noqa: SLF001
 
 
 def make_patient(folder: str, seed: str, number: int, opener: Opener) -> Patient:
@@ -88,27 +91,29 @@ def make_patient(folder: str, seed: str, number: int, opener: Opener) -> Patient
     with opener(path, encoding, ScriptedRuntime(seed)) as store:
         digests = {name: _write(store, name, rng) for name in (VICTIM, TWIN)}
     with opener(path, encoding, SYSTEM) as store:
-        victim, twin = (_original(store, name, encoding) for name in (VICTIM, TWIN))
-        log = _log(store, VICTIM)
+        ward = ward_of(store, encoding, VICTIM)
+        medium = encoding if isinstance(ward, FolderWard) else _scheme(store)
+        victim, twin = (
+            Original(ward.log(path, name), ward.cut_as, [*store.read_from(name)])
+            for name in (VICTIM, TWIN)
+        )
     # The twin's header stands for any other: the exchange takes one of the two.
     victim.namesake = twin.data[: twin.units[0].end]
     mutated = _mutated(victim, twin, number, rng)
     digest = digests[VICTIM] if number % 3 == 0 else ""
     if digest:
-        blob = os.path.join(os.path.dirname(log), "blobs", digest[:2], digest)
-        with open(blob, "wb") as file:
-            file.write(HARMED_CONTENT)
+        ward.harm_content(path, VICTIM, digest, HARMED_CONTENT)
     while True:
         name, harmed = next(mutated)
-        with open(log, "r+b") as file:
-            file.truncate(0)
-            file.write(harmed)
+        ward.harm(path, VICTIM, harmed)
         with opener(path, encoding, SYSTEM) as store:
             foretold = store.repair(VICTIM, dry_run=True)
         if foretold.needed:
             return Patient(
                 path,
                 encoding,
+                medium,
+                ward,
                 number // 2 % 2 == 1,
                 harmed,
                 foretold.aside is not None,

@@ -1,17 +1,19 @@
 """Loss of power, replayed: every disk that a run of writes and syncs may leave behind.
 
 A kill leaves the page cache whole; a loss of power does not. Agents work on a real store, some are
-killed, and the durable layer reports every write, sync and entry operation. `Disk` follows them and
-keeps apart what was synced from what was not. At any place of the history the power may go: what
-was not synced is then there, or not, or in part, as a policy and a seed decide. The resulting image
-is laid out in a folder, and must hold all that had been acknowledged at that place.
+killed, and the durable layer reports every write, sync and entry operation; what SQLite does by
+itself is reported by `perdure.testing.vfs`. `Disk` follows them and keeps apart what was synced
+from what was not. At any place of the history the power may go: what was not synced is then there,
+or not, or in part, as a policy and a seed decide. The resulting image is laid out in a folder, and
+must hold all that had been acknowledged at that place.
 """
 
 import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,10 +24,17 @@ from perdure.testing import agents
 from perdure.testing.crash import ENCODINGS, Death, Opener, crash_points, load, run_child
 from perdure.testing.disk import ENTRY_POLICIES, FILE_POLICIES, Disk, Policy
 from perdure.testing.ledger import Finding, Ledger, Note
-from perdure.testing.survival import check_readers, check_writers, stored_events
+from perdure.testing.survival import (
+    check_evidence,
+    check_readers,
+    check_writers,
+    stored_events,
+)
+from perdure.testing.vfs import standing_between
 
 __all__ = [
     "History",
+    "copied",
     "draw_policies",
     "lay_out",
     "record",
@@ -89,12 +98,27 @@ def record(
         for note in run_child(open_store, child, death, steps=_STEPS, trace=True, sync=sync):
             ledger.take(note)
             notes.append(note)
-        with opener(path, encoding, SYSTEM) as store:
+        with copied(path) as copy, opener(copy, encoding, SYSTEM) as store:
             for entry in store.list():
                 stored = tuple(stored_events(store, entry.id))
                 ledger.take(Note("found", entry.id, stored))
                 notes.append(Note("found", entry.id, stored))
     return History(tuple(notes), root, encoding, seed)
+
+
+@contextmanager
+def copied(path: str) -> Iterator[str]:
+    """A copy of a folder, for whoever looks into it while its history is recorded.
+
+    Somebody who only reads a database may create what is shared beside it.
+    """
+    copy = f"{path}.copy"
+    if os.path.isdir(path):
+        shutil.copytree(path, copy)
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _draw_deaths(rng: random.Random) -> list[Death]:
@@ -186,11 +210,12 @@ class _Image(NamedTuple):
     def _use(self, ledger: Ledger, path: str, opener: Opener) -> None:
         # The checks write on images, whose own durability is nobody's concern.
         crash.arm(without_sync=True)
-        with opener(path, self.history.encoding, SYSTEM) as store:
+        with standing_between(), opener(path, self.history.encoding, SYSTEM) as store:
             check_writers(store, check_readers(store, ledger))
             new = store.create("made after the loss")
             new.append("proof/continued", "a new session can be made")
             new.close()
+            check_evidence(store)
 
     def __str__(self) -> str:
         """What repeats it."""

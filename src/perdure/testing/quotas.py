@@ -11,7 +11,8 @@ import resource
 from collections import Counter
 from typing import Self
 
-from perdure.testing.crash import ENCODINGS
+import perdure.evidence.database  # noqa: F401 - loaded before anything is limited
+from perdure.testing.crash import ENCODINGS, load
 from perdure.testing.faults import CHAPTERS, play
 from perdure.testing.ledger import Finding
 from perdure.testing.scripts import OUTSIDE
@@ -52,8 +53,12 @@ class LimitedSystem:
         resource.setrlimit(self._which, self._usual)
 
 
-def meet_limits(folder: str, seed: int, runs: int) -> dict[str, int]:
+def meet_limits(
+    folder: str, seed: int, runs: int, *, opener: str = "perdure.testing.agents:open_folder"
+) -> dict[str, int]:
     """Play scripts below `runs` limits and demand the same as of any failing system.
+
+    `opener` is given as "module:function".
 
     Returns:
         How many runs met each limit, and how often each error was raised.
@@ -63,6 +68,7 @@ def meet_limits(folder: str, seed: int, runs: int) -> dict[str, int]:
 
     """
     rng = random.Random(seed)
+    open_store = load(opener)
     counts: Counter[str] = Counter()
     for number in range(runs):
         where = os.path.join(folder, str(number))
@@ -78,7 +84,8 @@ def meet_limits(folder: str, seed: int, runs: int) -> dict[str, int]:
             system = LimitedSystem(resource.RLIMIT_NOFILE, lowest + spare)
             name = "open files"
         try:
-            errors = play(where, ENCODINGS[number % 4 // 2], script, system, without=OUTSIDE)
+            encoding = ENCODINGS[number % 4 // 2]
+            errors = play(where, encoding, script, system, opener=open_store, without=OUTSIDE)
         except Finding as finding:
             finding.add_note(f"limit of {name}, run {number}")
             raise

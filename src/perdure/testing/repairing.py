@@ -117,17 +117,9 @@ class _Deaths:
 # --- what is left ---------------------------------------------------------------------------------
 
 
-def _files(path: str) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file of the victim."""
-    for folder, _, names in os.walk(os.path.join(path, "sessions", VICTIM)):
-        for name in names:
-            with open(os.path.join(folder, name), "rb") as file:
-                yield name, file.read()
-
-
 def _check_left(patient: Patient, path: str) -> None:
     """After a death: nothing is lost, and whoever reads, reads the old log or the new one."""
-    left = [content for _, content in _files(path)]
+    left = {*patient.ward.left(path, VICTIM)}
     if patient.replaced and patient.harmed not in left:
         raise Finding("the bytes of the log are nowhere")
     if patient.digest and HARMED_CONTENT not in left:
@@ -162,8 +154,7 @@ def _check_repaired(patient: Patient, path: str) -> Repair:
         _check_aside(patient, store)
         if store.repair(VICTIM).needed:
             raise Finding("there is something left to repair")
-    names = {name for name, _ in _files(path)}
-    odd = {name for name in names if name.startswith((".", "repair.json"))}
+    odd = patient.ward.odd(path, VICTIM)
     if odd:
         raise Finding(f"{sorted(odd)} are left over")
     return done
@@ -234,7 +225,7 @@ def _chain(patient: Patient, path: str, deaths: Sequence[Death], counts: Counter
             break
         died += 1
         counts["kills"] += 1
-        counts[f"{last.facts['point']} {patient.encoding}"] += 1
+        counts[f"{last.facts['point']} {patient.medium}"] += 1
         _check_left(patient, path)
     done = _check_repaired(patient, path)
     counts["resumed"] += done.resumed
@@ -251,7 +242,7 @@ def kill_repairs(
     """Kill `kills` processes that repair a session, and check what each leaves.
 
     Returns:
-        How many died ("kills"), and at which point and encoding; how many came to their end
+        How many died ("kills"), and at which point and medium; how many came to their end
         before ("finished"); how many repairs were resumed, and what they had to do.
 
     Raises:
@@ -297,8 +288,8 @@ def _treat(patient: Patient, place: str, seed: str, counts: Counter[str], kills:
     _check_repaired(patient, rehearsed)
     for number in range(_CHAINS):
         if counts["kills"] < kills:
-            first = deaths.first(counts[f"chains {patient.encoding}"])
-            counts[f"chains {patient.encoding}"] += 1
+            first = deaths.first(counts[f"chains {patient.medium}"])
+            counts[f"chains {patient.medium}"] += 1
             further = [deaths.further() for _ in range(rng.randrange(_DEATHS_MAX))]
             _chain(patient, os.path.join(place, f"{number}"), [first, *further], counts)
 

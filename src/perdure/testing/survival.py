@@ -9,7 +9,7 @@ from perdure.model.event import Event
 from perdure.store.store import Store
 from perdure.testing.ledger import Expected, Finding, Ledger, closers_of
 
-__all__ = ["check_readers", "check_writers", "stored_events"]
+__all__ = ["check_evidence", "check_readers", "check_writers", "stored_events"]
 
 
 def stored_events(store: Store, name: str) -> list[Event]:
@@ -82,6 +82,20 @@ def check_writers(store: Store, found: dict[str, list[Event]]) -> None:
         report = store.verify(name)
         if report.status != "ok" or report.problems or report.events != len(wanted):
             raise Finding(f"{name} after an append: {report}")
+
+
+def check_evidence(store: Store) -> None:
+    """Demand of a store that was written on that its evidence can be read and accuses nobody.
+
+    Raises:
+        Finding: it cannot, it was taken for damaged, or it does.
+
+    """
+    state = store.evidence()
+    if state.unreadable is not None or state.set_aside:
+        raise Finding(f"{state}")
+    if store.missing() or store.reports():
+        raise Finding(f"missing {store.missing()}, reported {store.reports()}")
 
 
 def _same(found: Sequence[Event], wanted: Sequence[Event], what: str) -> None:

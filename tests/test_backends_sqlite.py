@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
 from perdure.databases import network
 from perdure.durable import crash
 from perdure.errors import (
+    ContentExpired,
     FormatUnsupported,
     InvalidValue,
     KeyConflict,
@@ -100,8 +102,10 @@ def unversioned(path: Path) -> None:
 
 
 def bundle(path: Path) -> None:
-    with perdure.open(f"bundle:{path}") as store, store.create("s") as session:
+    made = path.with_suffix(".perdure")
+    with perdure.open(made) as store, store.create("s") as session:
         session.append("x")
+    made.replace(path)
 
 
 def linked(path: Path) -> None:
@@ -275,6 +279,26 @@ def test_the_view_shows_events(path: Path) -> None:
     ]
 
 
+def test_the_view_takes_any_name_and_text(tmp_path: Path) -> None:
+    """Quotes and backslashes in names, and half characters in text, are shown as they are."""
+    path = tmp_path / "x.db"
+    rows = [{"type": "d", "data": {'a"b': [{"c\\d.e": f"{n} \ud800"}]}} for n in range(5)]
+    roots = [{"type": "r", "data": f"root {n}"} for n in range(5)]
+    with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
+        session.append_many([*rows, *roots])
+    assert sql(path, "SELECT count(*) FROM records") == [(2,)]
+    shown = sql(path, "SELECT data FROM events ORDER BY seq")
+    assert [json.loads(data) for (data,) in shown] == [each["data"] for each in (*rows, *roots)]
+
+
+def test_opening_a_writer_seeks_its_end(path: Path) -> None:
+    """Whether rows stand behind the end is asked of the last row, not of all of them."""
+    query = "SELECT start FROM records WHERE session = 1 ORDER BY seq DESC LIMIT 1"
+    ((_, _, _, plan),) = sql(path, f"EXPLAIN QUERY PLAN {query}")
+    assert plan.startswith("SEARCH")
+    assert "sqlite_autoindex_records_1" in plan
+
+
 def test_tables_are_strict_and_marked(path: Path) -> None:
     """Tables are STRICT, and application id and version say whose file it is."""
     assert sql(path, "PRAGMA application_id") == [(int.from_bytes(b"pdSt", "big"),)]
@@ -370,6 +394,61 @@ def test_columns_that_lie_are_told(path: Path) -> None:
         assert not report.sound
         store.repair("a")
         assert store.verify("a").sound
+
+
+def test_an_index_of_keys_that_lies_is_told(path: Path) -> None:
+    """Verifying looks each key up: an index that misses one would let it be stored twice."""
+    connection = apsw.Connection(str(path))
+    connection.pragma("writable_schema", 1)
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'IS NOT NULL', 'IS NULL')"
+        " WHERE name = 'record_keys'"
+    )
+    connection.close()
+    sql(path, "REINDEX record_keys")
+    connection = apsw.Connection(str(path))
+    connection.pragma("writable_schema", 1)
+    connection.execute(
+        "UPDATE sqlite_schema SET sql = replace(sql, 'IS NULL', 'IS NOT NULL')"
+        " WHERE name = 'record_keys'"
+    )
+    connection.close()
+    with perdure.open(f"sqlite:{path}") as store:
+        (problem,) = store.verify("a").problems
+        assert (problem.kind, problem.record) == ("column", 0)
+        assert "index of the keys" in problem.reason
+        assert len(list(store.read_from("a"))) == 52
+
+
+@pytest.mark.parametrize("column", ["type", "agent", "turn", "key"])
+def test_text_that_is_none_is_damage(path: Path, column: str) -> None:
+    """Bytes of a text column that are no text are told by verify, and ended by a repair."""
+    data = path.read_bytes()
+    ((line,),) = sql(path, "SELECT line FROM records WHERE session = 1 AND seq = 0")
+    at = data.index(line)
+    start = data.rindex(b"user/message", 0, at)
+    cell = {"type": start, "agent": at - 6, "turn": at - 2, "key": at - 1}[column]
+    path.write_bytes(data[:cell] + b"\xff" + data[cell + 1 :])
+    with perdure.open(f"sqlite:{path}") as store:
+        report = store.verify("a")
+        assert {each.kind for each in report.problems} == {"column"}
+        assert len(list(store.read_from("a"))) == 52
+        store.repair("a")
+        assert store.verify("a").sound
+
+
+def test_rows_that_name_no_content_keep_nobody(path: Path) -> None:
+    """A row with a digest that is none is told by verify; reading, repair and the rest go on."""
+    with perdure.open(f"sqlite:{path}") as store, store.writer("a") as session:
+        digest = session.put_blob(b"content")
+        session.append("x", digest)
+    sql(path, "INSERT INTO blobs VALUES (1, '../victim', 1, 0, 'here')")
+    with perdure.open(f"sqlite:{path}") as store:
+        assert [blob.digest for blob in store.blobs("a")] == [digest]
+        assert not store.verify("a").sound
+        store.repair("a")
+        assert store.verify("a").sound
+        assert store.blob("a", digest) == b"content"
 
 
 def test_a_row_that_was_removed_is_damage(path: Path) -> None:
@@ -500,7 +579,15 @@ def test_what_was_staged_and_left_goes(tmp_path: Path) -> None:
     assert sql(tmp_path / "x.db", "SELECT state FROM sessions") == [("new",)]
     later = Clockwork(start=runtime.now_ms() + 120_000)
     again = SqliteBackend(str(tmp_path / "x.db"), runtime=later)
+    for _ in range(3):
+        # Of a writer that died before it had anything to keep.
+        left = again.stage(new_header("u", created_at=0))
+        left.abandon = None  # type: ignore[attr-defined]
+        left.release()
+    for each in Path(f"{tmp_path}/x.db.d/locks/++new").iterdir():
+        os.utime(each, (0, 0))
     again.stage(new_header("t", created_at=0)).release()
+    assert list(Path(f"{tmp_path}/x.db.d/locks/++new").iterdir()) == []
     assert sql(tmp_path / "x.db", "SELECT count(*) FROM sessions") == [(0,)]
     assert sql(tmp_path / "x.db", "SELECT count(*) FROM blob_parts") == [(0,)]
 
@@ -546,17 +633,42 @@ def test_large_content_of_a_bundle_stands_beside_it(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_a_bundle_without_its_artifacts_has_expired_content(tmp_path: Path) -> None:
-    """A bundle that was sent without its folder is sound; what is not there has expired."""
+def test_a_bundle_without_its_artifacts_says_so(tmp_path: Path) -> None:
+    """Events of a bundle that was sent without its folder are all there; its content is missed."""
     path = tmp_path / "work.perdure"
     with perdure.open(path) as store, store.create("s") as session:
-        session.append("x", session.put_blob(b"L" * (ARTIFACT_BYTES + 1)))
-    for each in (tmp_path / "work.artifacts").iterdir():
-        each.unlink()
-    (tmp_path / "work.artifacts").rmdir()
+        digest = session.put_blob(b"L" * (ARTIFACT_BYTES + 1))
+        session.append("x", digest)
+    shutil.rmtree(tmp_path / "work.artifacts")
     with perdure.open(path) as store:
+        report = store.verify("s")
+        assert (report.status, report.events, report.sound) == ("ok", 1, False)
+        assert report.content is not None
+        assert report.content.damaged == (digest,)
+        with pytest.raises(ContentExpired):
+            store.blob("s", digest)
+        store.repair("s")
         assert store.verify("s").sound
         assert isinstance(store._backend, BundleBackend)
+
+
+def test_bundles_do_not_share_artifacts(tmp_path: Path) -> None:
+    """Each bundle has a folder of its own, and takes nothing out of it but its own content."""
+    content = b"L" * (ARTIFACT_BYTES + 1)
+    for name in ("work", "work.db", ".perdure", "work.perdure/"):
+        with pytest.raises(InvalidValue):
+            open_backend(f"bundle:{tmp_path / name}{'/' if name.endswith('/') else ''}")
+    stores = [perdure.open(f"bundle:{tmp_path}/{name}") for name in ("a.perdure", "b.perdure")]
+    for store in stores:
+        with store.create("s") as session:
+            session.append("x", session.put_blob(content))
+    (tmp_path / "a.artifacts" / "README").write_text("of the user")
+    stores[0].delete("s")
+    stores[0].empty_trash()
+    assert [each.name for each in (tmp_path / "a.artifacts").iterdir()] == ["README"]
+    assert stores[1].verify("s").sound
+    for store in stores:
+        store.close()
 
 
 def test_content_beside_a_bundle_is_checked(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ class ContentReport(NamedTuple):
     Attributes:
         blobs: how many there are.
         size: bytes of all of them.
-        damaged: digests of those whose bytes are other ones, or cannot be read.
+        damaged: digests of those whose bytes are other ones, cannot be read, or are not there
+            though nothing says that they expired.
         unreadable: why nobody can say which there are, or None.
         expired: number of those that the log says have expired and that are not there.
 
@@ -179,13 +180,13 @@ def verify_content(
 
 
 def intact(backend: Backend, session: str, digest: str) -> bool:
-    """Whether content is as it was put; what is not there is no damage."""
+    """Whether content is as it was put, and there if it is said to be."""
     try:
         for _ in content_of(backend, session, digest):
             pass
     except ContentExpired:
-        # Meanwhile, which is no damage.
-        return True
+        # Meanwhile, which is no damage; or it lies beside a bundle, and is not there.
+        return digest not in {blob.digest for blob in backend.blobs(session)}
     except (ContentDamaged, UnsafeFile):
         return False
     return True

@@ -3,6 +3,8 @@
 See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
+import re
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self, TypeVar
@@ -50,6 +52,7 @@ T = TypeVar("T")
 
 _PUBLISH_SECONDS = 5.0
 _STALE_MS = 60_000
+_TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class SqliteBackend(Backend):
@@ -75,9 +78,17 @@ class SqliteBackend(Backend):
         self._parts = parts
         self._namespace = namespace_key(parts)
         self._locks = Locks(self._medium, parts)
+        self._building = Locks(self._medium, parts, "++new")
 
     def __repr__(self) -> str:
         return f"{self.scheme}:{self._medium.path}"
+
+    @property
+    def place(self) -> str:
+        return os.path.realpath(self._medium.path)
+
+    def make(self) -> None:
+        self._medium.make()
 
     # --- namespaces ------------------------------------------------------------------------------
 
@@ -167,18 +178,19 @@ class SqliteBackend(Backend):
     def stage(self, header: Header) -> Hold:
         self._medium.make()
         self._sweep()
-        name = f"+new-{self._runtime.token()}"
-        hold = self._hold(header.id, name)
+        token = self._runtime.token()
+        taken = self._building.take(header.id, token)
+        hold = SqliteHold(header.id, self._medium, token, *taken)
         hold.begin(0, Position(-1, header.genesis))
         hold.header = header
-        hold.abandon = lambda: self._abandon(hold, name)
+        hold.abandon = lambda: self._abandon(hold)
         return hold
 
-    def _abandon(self, hold: SqliteHold, name: str) -> None:
+    def _abandon(self, hold: SqliteHold) -> None:
         if hold.number:
             with suppress(PerdureError, FileNotFoundError):
                 self._remove_new(hold.number)
-        self._locks.drop(hold.folder, name)
+        self._building.drop(hold.folder, hold.name)
 
     def _remove_new(self, number: int) -> None:
         with self._medium.transaction() as db:
@@ -198,13 +210,17 @@ class SqliteBackend(Backend):
             bound = (self._namespace, horizon)
             kinds = (int, bytes)
             for number, plan in self._medium.read(lambda db: schema.ask(db, query, bound, kinds)):
-                if self._locks.holder(plan.decode()) is None:
+                token = plan.decode("ascii", "replace")
+                # Another name is none of ours, and leads nowhere.
+                if _TOKEN.fullmatch(token) and self._building.holder(token) is None:
                     self._remove_new(number)
+        self._building.sweep(horizon)
 
     def publish(
         self, header: Header, records: Sequence[Record], staged: Hold | None = None
     ) -> Hold:
         self._medium.make()
+        self._sweep()
         room = None if staged is None else own(staged)
         try:
             hold = self._claim(header.id)
@@ -224,7 +240,7 @@ class SqliteBackend(Backend):
             raise
         if room is not None:
             room.number, room.abandon = 0, None
-            self._locks.drop(room.folder, room.name)
+            self._building.drop(room.folder, room.name)
             room.release()
         return hold
 

@@ -5,9 +5,10 @@ beside `name.perdure`. A file comes before the row that names it and goes after 
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from perdure.backends.base import Blob
 from perdure.backends.sqlite import content, schema
@@ -16,7 +17,7 @@ from perdure.backends.sqlite.holding import SqliteHold
 from perdure.durable.appending import ReadFile
 from perdure.durable.files import Folder
 from perdure.durable.temporary import Gathered
-from perdure.errors import PerdureError
+from perdure.errors import InvalidValue, PerdureError
 
 __all__ = ["ARTIFACT_BYTES", "BundleBackend"]
 
@@ -24,6 +25,8 @@ ARTIFACT_BYTES = 256 * 1024
 """Content that is larger stands in a file of its own, where other programs can read it."""
 
 _SUFFIX = ".perdure"
+_DIGEST = re.compile("[0-9a-f]{64}")
+_BUILDING = re.compile(r"\.[0-9a-f]{16}")
 _STALE_MS = 3_600_000
 
 
@@ -32,6 +35,20 @@ class BundleBackend(SqliteBackend):
 
     scheme = "bundle"
     kind: ClassVar[schema.Kind] = schema.BUNDLE
+
+    def __init__(self, path: str, **options: Any) -> None:
+        """As `SqliteBackend`; the name of the file ends in `.perdure`.
+
+        Raises:
+            InvalidValue: it does not, so that its artifacts would be those of another bundle.
+
+        """
+        super().__init__(path, **options)
+        if not os.path.basename(self._medium.path).removesuffix(_SUFFIX) or not path.endswith(
+            _SUFFIX
+        ):
+            reason = f"{path!r:.200} is no name of a bundle"
+            raise InvalidValue("location", reason, hint=f"a name that ends in {_SUFFIX}")
 
     def _artifacts(self, *, make: bool = False) -> Folder:
         """The folder of large content.
@@ -90,7 +107,9 @@ class BundleBackend(SqliteBackend):
         ):
             named = {digest for (digest,) in schema.ask(db, query)}
             for name in folder.names():
-                if name not in named and (not name.startswith(".") or self._old(folder, name)):
+                # Whatever else stands there is somebody's.
+                left = _DIGEST.fullmatch(name) and name not in named
+                if left or (_BUILDING.fullmatch(name) and self._old(folder, name)):
                     folder.remove(name)
             folder.sync()
 

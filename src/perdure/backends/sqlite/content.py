@@ -9,7 +9,11 @@ from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium
 from perdure.backends.sqlite.snapshots import Snapshot
 
-__all__ = ["hand_over", "name", "opened", "remove", "store", "stored"]
+__all__ = ["IS_DIGEST", "hand_over", "name", "opened", "remove", "store", "stored"]
+
+
+IS_DIGEST = "length(digest) = 64 AND digest NOT GLOB '*[^0-9a-f]*'"
+"""Holds for rows that name content; others come from damage, or from somebody's hand."""
 
 
 def name(db: apsw.Connection, number: int, blob: Blob, *, beside: bool = False) -> None:
@@ -51,7 +55,8 @@ def stored(medium: Medium, number: int) -> Iterator[Blob]:
     """What content a session has, in order of the digests."""
     snapshot = Snapshot(medium)
     query = (
-        "SELECT digest, size, stored_at FROM blobs WHERE session = ? AND digest > ? ORDER BY digest"
+        "SELECT digest, size, stored_at FROM blobs WHERE session = ? AND digest > ?"
+        f" AND {IS_DIGEST} ORDER BY digest"
     )
     try:
         last = ""

@@ -1,6 +1,7 @@
 """The file of a store: looked at before it is opened, made whole, its errors translated."""
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -76,7 +77,9 @@ class StoreFile:
         if not self.untrusted or not stat.S_ISREG(status.st_mode):
             fix = ""
             if self.kind is schema.BUNDLE:
-                fix = f"`perdure import bundle {self.path}` copies what is in it; or chmod 600"
+                fix = f"`perdure import bundle {shlex.quote(self.path)}` copies what is in it"
+                # Nobody else may change the mode.
+                fix += "; or chmod 600" if file.status.st_uid == self.runtime.uid() else ""
             check_private(folder, self._name, self.runtime.uid(), fix=fix)
             for suffix in SIBLINGS:
                 check_private(folder, self._name + suffix, self.runtime.uid())
@@ -177,11 +180,13 @@ class StoreFile:
             raise StorageUnavailable(self.path, "was opened for reading only")
 
     @contextmanager
-    def translating(self) -> Iterator[None]:
-        """Let errors of SQLite become errors of the tree, and `Moved`."""
+    def translating(self, keep: tuple[type[apsw.Error], ...] = ()) -> Iterator[None]:
+        """Let errors of SQLite become errors of the tree, and `Moved`; but for those to keep."""
         try:
             yield
         except apsw.Error as error:
+            if keep and isinstance(error, keep):
+                raise
             raise self.told(meaning(error, 0, self.path, WAIT_MS)) from error
         except (Nonsense, Unread) as error:
             raise self.told(error) from error

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import apsw
 
 from perdure.backends.base import Hold
-from perdure.backends.sqlite import schema
+from perdure.backends.sqlite import content, schema
 from perdure.backends.sqlite.medium import Medium
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.databases.forks import undivided
@@ -102,9 +102,10 @@ class SqliteHold(Hold):
 
         A signal may come between a commit and the note of it; the file tells then.
         """
-        pending = self._pending
+        pending, found = self._pending, None
         if pending is not None:
-            found = self.medium.read(self._tail)
+            with suppress(FileNotFoundError):
+                found = self.medium.read(self._tail)
             if found is not None and found[0] == pending:
                 self._position, self._size = found
             self._pending = None
@@ -218,8 +219,7 @@ class SqliteHold(Hold):
         """See `Backend.settle`."""
         self.check()
         position = ending.position
-        found = self.medium.read(self._tail)
-        behind = self.medium.read(lambda db: self._behind(db, ending.end))
+        found, behind = self._state(ending.end)
         if found is None or found[0] != seen:
             raise StaleWriter(self.session, "another writer wrote while it was verified")
         if not behind and found == (position, ending.end):
@@ -239,20 +239,28 @@ class SqliteHold(Hold):
             )
         self.begin(self.number, position, ending.end)
 
-    def _behind(self, db: apsw.Connection, end: int) -> bool:
-        query = "SELECT 1 FROM records WHERE session = ? AND start >= ? LIMIT 1"
-        return bool(schema.ask(db, query, (self.number, end)))
+    def _state(self, end: int) -> tuple[tuple[Position, int] | None, bool]:
+        """What the file says of the tail, and whether rows stand behind `end`."""
+        query = "SELECT start FROM records WHERE session = ? ORDER BY seq DESC LIMIT 1"
+
+        def question(db: apsw.Connection) -> tuple[tuple[Position, int] | None, bool]:
+            last = schema.ask(db, query, (self.number,), [int])
+            return self._tail(db), bool(last) and last[0][0] >= end
+
+        try:
+            return self.medium.read(question)
+        except FileNotFoundError as error:
+            raise StaleWriter(self.session, "its file is not there any more") from error
 
     def _set_aside(self, db: apsw.Connection, ending: Ending) -> None:
         """Keep the rows behind the verified end, before they are taken out of the log."""
         which = "FROM records WHERE session = ? AND start >= ?"
         bound = (self.number, ending.end)
-        # Their lines are short, or they are few: what nobody acknowledged is one commit.
-        lines = [line for (line,) in schema.ask(db, f"SELECT line {which} ORDER BY seq", bound)]
+        lines = (row[0] for row in db.execute(f"SELECT line {which} ORDER BY seq", bound))
         now, token = self.medium.runtime.now_ms(), self.medium.runtime.token(4)
         reason = ending.problem.reason if ending.problem else "not part of any record"
         place = f"{now:015d}-{token}"
-        keep_aside(db, self.number, lines, place=place, reason=reason, now=now)
+        keep_aside(db, self.number, map(_bytes_of, lines), place=place, reason=reason, now=now)
         db.execute(f"DELETE {which}", bound)
 
     # --- repair ----------------------------------------------------------------------------------
@@ -277,7 +285,11 @@ class SqliteHold(Hold):
             number = insert_session(db, namespace, header, "stored", revision + 1)
             position, end = self.fill(db, number, header, records)
             db.execute("UPDATE sessions SET plan = ? WHERE number = ?", (plan, number))
-            for table in ("blobs", "blob_parts", "asides", "aside_parts"):
+            for table in ("blobs", "blob_parts"):
+                # What is no digest names no content: it stays with the log that it was with.
+                which = f"session = ? AND {content.IS_DIGEST}"
+                db.execute(f"UPDATE {table} SET session = ? WHERE {which}", (number, old))
+            for table in ("asides", "aside_parts"):
                 db.execute(f"UPDATE {table} SET session = ? WHERE session = ?", (number, old))
             log = (old, size if lines is None else lines, place, reason)
             self._remember(db, number, log)
@@ -320,6 +332,11 @@ class SqliteHold(Hold):
         now = self.medium.runtime.now_ms()
         row = (number, place, schema.shown(reason), length + size, now, old)
         db.execute("INSERT OR IGNORE INTO asides VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+def _bytes_of(cell: object) -> bytes:
+    schema.expect((cell,), (bytes,))
+    return bytes(cell)  # type: ignore[call-overload,no-any-return]
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

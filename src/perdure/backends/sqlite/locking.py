@@ -1,7 +1,7 @@
 """Locks beside the file: `file.db.d/locks/<id>`, those of a namespace in `+<part>/` below that.
 
 Names that begin with `+` never come from an id (see `perdure.model.identity`): they stand for
-namespaces, for sessions that are being built, and for what is being moved to or from the trash.
+namespaces, for what is being moved to or from the trash, and, with `++`, for folders of other locks.
 """
 
 import os
@@ -22,10 +22,10 @@ _LOCKS = "locks"
 class Locks:
     """The locks of one namespace."""
 
-    def __init__(self, medium: Medium, parts: Sequence[str]) -> None:
-        """Open nothing."""
+    def __init__(self, medium: Medium, parts: Sequence[str], *below: str) -> None:
+        """Open nothing; `below` are folders in which locks of another kind are kept."""
         self._medium = medium
-        self._names = (_LOCKS, *(f"+{escape_id(part)}" for part in parts))
+        self._names = (_LOCKS, *(f"+{escape_id(part)}" for part in parts), *below)
 
     def _folder(self, *, make: bool = False) -> Folder:
         if make:
@@ -70,6 +70,15 @@ class Locks:
             self.drop(folder, name)
             lock.release()
             folder.close()
+
+    def sweep(self, horizon: int) -> None:
+        """Remove the files of locks that nobody holds, if they are older than that (Unix ms)."""
+        with suppress(PerdureError, FileNotFoundError), self._folder() as folder:
+            for name in folder.names():
+                status = folder.stat(name)
+                if status is not None and status.st_mtime_ns // 1_000_000 < horizon:
+                    with suppress(PerdureError), self.held("?", name):
+                        pass
 
     def drop(self, folder: Folder, name: str) -> None:
         """Remove the file of a lock that this process holds: whoever waits for it looks again."""

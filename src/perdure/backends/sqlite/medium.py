@@ -38,8 +38,9 @@ T = TypeVar("T")
 
 _IDLE_MAX = 4
 _TRIES = 4
-_TICK_MS = 50
-"""Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time."""
+_TICK_MS = 20
+"""Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time. A
+writer that closed just now is waited for so long; nobody else is waited for."""
 
 _Identity = tuple[int, int]
 
@@ -167,24 +168,16 @@ class Medium(StoreFile):
             journal = file.folder.stat(f"{self._name}-journal")
             if journal is not None and journal.st_size:
                 raise Unread("a writer died in a commit, which the next writer rolls back")
-            stillness = self._stillness()
-            if stillness is not None:
-                opened = self._connect(file, apsw.SQLITE_OPEN_READONLY, "immutable=1")
-                if self._stillness() == stillness:
-                    return Reading(opened, stillness)
-                opened.close(True)
-            return Reading(self._open_beside_writers(file))
+            stillness = self._at_rest()
+            if stillness is None:
+                return Reading(self._open_beside_writers(file))
+            opened = self._connect(file, apsw.SQLITE_OPEN_READONLY, "immutable=1")
+            if self._stillness() == stillness:
+                return Reading(opened, stillness)
+            opened.close(True)
+            raise Moved
 
     def _open_beside_writers(self, file: DatabaseFile) -> apsw.Connection:
-        if not self._has_wal():
-            # Nobody seems to write, and somebody just did: what SQLite makes beside the file to see
-            # them goes again when this is closed, which only one that may write can do.
-            try:
-                return self._connect(file, apsw.SQLITE_OPEN_READWRITE)
-            except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
-                # Where nothing may be written the change only has to grow old.
-                SYSTEM.sleep(_TICK_MS / 1000)
-                raise Moved from error
         try:
             live = self._connect(file, apsw.SQLITE_OPEN_READONLY)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
@@ -211,11 +204,23 @@ class Medium(StoreFile):
             status = self._place.lstat()
         except OSError:
             return None
-        # The file system's clock is the machine's, whatever clock was injected.
-        if SYSTEM.now_ms() - status.st_ctime_ns // 1_000_000 <= _TICK_MS:
-            return None
         times = (status.st_mtime_ns, status.st_ctime_ns)
         return (status.st_dev, status.st_ino, status.st_size, *times)
+
+    def _at_rest(self) -> tuple[int, ...] | None:
+        """As `_stillness`, when a further change would show.
+
+        Raises:
+            Moved: it was changed meanwhile.
+
+        """
+        state = self._stillness()
+        # The file system's clock is the machine's, whatever clock was injected.
+        if state is not None and SYSTEM.now_ms() - state[-1] // 1_000_000 <= _TICK_MS:
+            SYSTEM.sleep(_TICK_MS / 1000)
+            if self._stillness() != state:
+                raise Moved
+        return state
 
     def still(self, reading: Reading) -> bool:
         """Whether what was read is of one state."""

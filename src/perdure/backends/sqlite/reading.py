@@ -8,6 +8,7 @@ import apsw
 
 from perdure.backends.base import Stored
 from perdure.backends.sqlite import schema
+from perdure.backends.sqlite.content import IS_DIGEST
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.databases.meaning import NONSENSE
 from perdure.errors import FormatUnsupported
@@ -149,6 +150,7 @@ def _bounds(snapshot: Snapshot, number: int, begin: int, seq: int) -> tuple[int,
     """The first record to read and the last one there is, by the number of its first event."""
     where = "FROM records WHERE session = ?"
     ((last,),) = snapshot.raw(f"SELECT max(seq) {where}", (number,))
+    schema.expect((last,), [(int, type(None))])
     if last is None:
         return 0, -1
     if seq:
@@ -188,8 +190,10 @@ def _before(snapshot: Snapshot, number: int, place: int, last: int) -> list[_Row
     """Some of the rows that stand before the first one that cannot be read; none if it is next."""
     rows: list[_Row] = []
     with suppress(*NONSENSE):
-        while True:
-            rows = _rows(snapshot, number, place, last, limit=2 * len(rows) or 1)
+        more = _rows(snapshot, number, place, last, limit=1)
+        while len(more) > len(rows):
+            rows = more
+            more = _rows(snapshot, number, place, last, limit=2 * len(rows))
     return rows
 
 
@@ -218,22 +222,41 @@ def _readable(snapshot: Snapshot, number: int, place: int, last: int) -> int | N
 
 
 def disagreements(snapshot: Snapshot, found: Found) -> Iterator[Problem]:
-    """Columns that do not say what the bytes beside them say."""
-    query = "SELECT * FROM records WHERE session = ? AND seq > ? ORDER BY seq"
+    """Columns and indexes that do not say what the bytes beside them say."""
     start, seq = 0, -1
     try:
-        while rows := snapshot.raw(query, (found.number, seq)):
+        for (digest,) in snapshot.raw(_NO_CONTENT, (found.number,)):
+            reason = f"a row of blobs has {digest!r:.80}, which is no digest"
+            yield Problem("column", None, 0, 0, reason)
+        while rows := snapshot.raw(_ALL, (found.number, seq)):
             for row in rows:
                 schema.expect((row[1], row[-1]), (int, bytes))
-                line = row[-1]
-                end = start + len(line)
-                # A line that is damaged says nothing of its columns, and is told elsewhere.
-                with suppress(BadRecordError):
-                    if schema.row_of(found.number, decode_line(line), start) != row:
-                        reason = "its columns do not say what the record says"
-                        yield Problem("column", row[1], start, end, reason)
+                end = start + len(row[-1])
+                lie = _disagreement(snapshot, row, start)
+                if lie is not None:
+                    yield Problem("column", row[1], start, end, lie)
                 start, seq = end, row[1]
     except NONSENSE as error:
         yield Problem("column", None, start, start, f"SQLite: {error}")
     finally:
         snapshot.close()
+
+
+_ALL = "SELECT * FROM records WHERE session = ? AND seq > ? ORDER BY seq"
+_NO_CONTENT = f"SELECT digest FROM blobs WHERE session = ? AND NOT ({IS_DIGEST})"
+_BY_KEY = (
+    "SELECT seq FROM records INDEXED BY record_keys WHERE session = ? AND type = ? AND key = ?"
+)
+
+
+def _disagreement(snapshot: Snapshot, row: tuple[Any, ...], start: int) -> str | None:
+    number, seq, _, _, kind, _, _, _, key, line = row
+    try:
+        if schema.row_of(number, decode_line(line), start) != row:
+            return "its columns do not say what the record says"
+    except BadRecordError:
+        # A line that is damaged says nothing of its columns, and is told elsewhere.
+        return None
+    if key is not None and snapshot.raw(_BY_KEY, (number, kind, key)) != [(seq,)]:
+        return "the index of the keys does not lead to it"
+    return None

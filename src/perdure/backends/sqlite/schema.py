@@ -137,7 +137,7 @@ _TABLES = (
             SELECT r.*, CAST(r.line AS TEXT) AS json, (
                 SELECT '$' || group_concat(
                     CASE type WHEN 'integer' THEN '[' || value || ']'
-                    ELSE '."' || value || '"' END, '')
+                    ELSE '.' || json_quote(value) END, '')
                 FROM json_each(CAST(r.line AS TEXT), '$.path')) AS path
             FROM records r WHERE r.count > 1
         )
@@ -154,7 +154,8 @@ _TABLES = (
         SELECT s.namespace, s.id, r.seq + 1 + m.key, r.type,
             r.time + (SELECT sum(d.value) FROM json_each(r.json, '$.dt') d WHERE d.key <= m.key),
             r.agent, r.turn, r.key,
-            json_replace(r.json -> '$.data', ifnull(r.path, '$'), m.value)
+            json_replace(r.json -> '$.data', ifnull(r.path, '$'),
+                json(r.json -> ('$.more[' || m.key || ']')))
         FROM packed r JOIN sessions s ON s.number = r.session, json_each(r.json, '$.more') m
         WHERE s.state = 'stored'""",
 )

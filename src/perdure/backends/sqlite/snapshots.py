@@ -41,7 +41,6 @@ class Snapshot:
         """The first rows of an answer: at least one if there is any, and about a MiB at most.
 
         Raises:
-            FileNotFoundError: there is no file.
             UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read.
 
         """
@@ -69,7 +68,7 @@ class Snapshot:
         """As `rows`, for callers who make something of what SQLite calls damage.
 
         Raises:
-            apsw.Error: as SQLite says.
+            apsw.Error: one of `NONSENSE`.
             As `rows`.
 
         """
@@ -85,7 +84,11 @@ class Snapshot:
 
     def _answer(self, sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         for _ in range(_TRIES):
-            with suppress(Moved), undivided():
+            with (
+                suppress(Moved, FileNotFoundError),
+                undivided(),
+                self._medium.translating(NONSENSE),
+            ):
                 reading = self._open()
                 found = _some(reading.connection.execute(sql, bindings))
                 if self._medium.still(reading):
@@ -125,11 +128,15 @@ class Snapshot:
 
 def _some(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     found, size = [], 0
-    for row in rows:
-        found.append(row)
-        size += sum(len(cell) for cell in row if isinstance(cell, bytes))
-        if size >= _BYTES or len(found) >= _ROWS:
-            break
+    try:
+        for row in rows:
+            found.append(row)
+            size += sum(len(cell) for cell in row if isinstance(cell, bytes))
+            if size >= _BYTES or len(found) >= _ROWS:
+                break
+    except UnicodeDecodeError as error:
+        # A damaged page may turn bytes into text.
+        raise apsw.CorruptError(str(error)) from error
     return found
 
 

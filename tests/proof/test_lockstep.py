@@ -14,7 +14,7 @@ STEPS = (
     *("close writer", "commit stale", "compact", "copy", "copy across", "create", "delete"),
     *("die committing", "empty trash", "expire", "first append many", "flush", "forget"),
     *("inspect", "later", "load", "look", "prepare", "put aside", "put blob", "raw"),
-    *("read from", "restore", "rival", "tear", "verify", "writer"),
+    *("read from", "repair", "replace", "restore", "rival", "tear", "verify", "writer"),
     *(f"die in {death}" for death in DEATHS),
 )
 

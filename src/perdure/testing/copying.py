@@ -53,7 +53,7 @@ def open_any(path: str, kind: str, runtime: Runtime) -> Store:
     """A store of this kind: the opener that the harness uses where none is named."""
     if kind in ("zst", "raw"):
         return open_store(path, encoding=kind, runtime=runtime)
-    return open_store(f"{kind}:{path}", runtime=runtime)
+    return open_store(f"{kind}:{path}{'.perdure' if kind == 'bundle' else ''}", runtime=runtime)
 
 
 # --- what is copied ------------------------------------------------------------------------------

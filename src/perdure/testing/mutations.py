@@ -20,7 +20,16 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["MUTATIONS", "Mutation", "Original", "Outcome", "Unit", "expect", "from_elsewhere"]
+__all__ = [
+    "MUTATIONS",
+    "Mutation",
+    "Original",
+    "Outcome",
+    "Unit",
+    "expect",
+    "from_elsewhere",
+    "unframed",
+]
 
 _SKIPPABLE = 0x184D2A50
 
@@ -96,6 +105,15 @@ def _cut_frames(data: bytes) -> Iterator[tuple[bytes, bytes, int]]:
             end += 8 + int.from_bytes(data[end + 4 : end + 8], "little")
         yield body, zstd.decompress(body), end
         at = end
+
+
+def unframed(data: bytes) -> bytes:
+    """The lines of a compressed log, up to the first frame that is not whole."""
+    lines = []
+    with contextlib.suppress(zstd.ZstdError):
+        for _, plain, _ in _cut_frames(data):
+            lines.append(plain)
+    return b"".join(lines)
 
 
 # --- the oracle ----------------------------------------------------------------------------------

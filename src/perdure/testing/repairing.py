@@ -1,10 +1,11 @@
 """Killed repairs: processes that die by SIGKILL while they repair a session, one after the other.
 
-A log is harmed as in `perdure.testing.mutations`, its content too (`perdure.testing.patients`). A
-child repairs it and is killed at a crash point or in the middle of a write; the next child goes on
-and may die as well. In the end the repair is run once more and comes to its end. After each death
-the bytes that stood there are somewhere, whole; in the end they are aside, the session is sound and
-can be written, and one event says what happened.
+A log is harmed as in `perdure.testing.mutations`, its content too (`perdure.testing.patients`), in
+a folder or in a SQLite file, as the opener says. A child repairs it and is killed at a crash point
+or in the middle of a write; the next child goes on and may die as well. In the end the repair is
+run once more and comes to its end. After each death the bytes that stood there are somewhere,
+whole; in the end they are aside, the session is sound and can be written, and one event says what
+happened.
 
 A loss of power is replayed as well: what a repair had not synced is there, or not, or in part, and
 the same has to hold.

@@ -148,9 +148,11 @@ class FileWard:
         with _connected(path) as db:
             _number(db, name)
             for (number,) in db.execute("SELECT number FROM sessions").fetchall():
-                yield _log_of(db, number)
-            for table, place in (("blob_parts", "digest"), ("aside_parts", "place")):
-                query = f"SELECT session, {place}, bytes FROM {table} ORDER BY 1, 2, part"
+                yield _log_of(db, int(str(number)))
+            for query in (
+                "SELECT session, digest, bytes FROM blob_parts ORDER BY 1, 2, part",
+                "SELECT session, place, bytes FROM aside_parts ORDER BY 1, 2, part",
+            ):
                 parts: dict[tuple[int, str], bytes] = {}
                 for session, at, data in db.execute(query):
                     parts[session, at] = parts.get((session, at), b"") + data
@@ -181,6 +183,8 @@ def _connected(path: str) -> Iterator[apsw.Connection]:
     try:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         yield db
+    except apsw.Error as error:
+        raise Finding(f"{files[0]} cannot be read: {error}") from error
     finally:
         db.close(True)
 
@@ -190,7 +194,7 @@ def _number(db: apsw.Connection, name: str) -> int:
     rows = db.execute(query, (name,)).fetchall()
     if len(rows) != 1:
         raise Finding(f"{name} is there {len(rows)} times")
-    return int(rows[0][0])
+    return int(str(rows[0][0]))
 
 
 def _log_of(db: apsw.Connection, number: int) -> bytes:

@@ -11,8 +11,8 @@ from hypothesis.stateful import rule
 from perdure.backends.base import Hold
 from perdure.errors import PerdureError, SessionNotFound
 from perdure.model.record import Record, decode_line
-from perdure.testing.lockstep.keeping import Keeping
 from perdure.testing.lockstep.media import Death, Name, Site, Space
+from perdure.testing.lockstep.mending import Mending
 from perdure.testing.lockstep.outcomes import outcome, spaces, stored_lines
 from perdure.testing.lockstep.writing import batches, drawn_names, settled
 
@@ -57,7 +57,7 @@ def _deaths() -> st.SearchStrategy[Death]:
     return st.builds(Death, st.integers(0, 11), half=st.sampled_from((False, False, True)))
 
 
-class Lockstep(Keeping):
+class Lockstep(Mending):
     """All steps: a state machine of Hypothesis."""
 
     @rule(pack=st.booleans())
@@ -112,7 +112,8 @@ class Lockstep(Keeping):
         before = self._lines(self.model, name) or []
         like = "append many" if before else "first append many"
         for site in self.others:
-            site.dies_in(like, partial(site.sessions[name].append_many, batch), death)
+            with self.watching(like, site):
+                site.dies_in(like, partial(site.sessions[name].append_many, batch), death)
         kept = [self._lines(site, name) for site in self.others]
         most = max([lines for lines in kept if lines is not None], key=len, default=None)
         if most is not None and not before:
@@ -188,8 +189,9 @@ class Lockstep(Keeping):
         self.step(f"die in {what}")
         act = partial(_KEEPING[what], name)
         for site in self.sites:
-            site.dies_in(what, partial(act, site), death)
-            outcome(partial(act, site))
+            with self.watching(what, site):
+                site.dies_in(what, partial(act, site), death)
+                outcome(partial(act, site))
         self.let_go()
         self.same(name)
         self.same((_COPIES, name[1]))

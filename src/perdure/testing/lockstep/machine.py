@@ -7,8 +7,8 @@ hold of the session that it was about, is compared with the model, which is `mem
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -107,8 +107,19 @@ class Row(RuleBasedStateMachine):
             site.tick()
 
     def _outcome(self, step: str, act: Act, site: Site) -> Outcome:
-        try:
+        with self.watching(step, site):
             return site.counted(step, partial(outcome, partial(act, site)))
+
+    @contextmanager
+    def watching(self, step: str, site: Site) -> Iterator[None]:
+        """An error that is not ours is a finding.
+
+        Raises:
+            Finding: one was raised.
+
+        """
+        try:
+            yield
         except Exception as error:
             self._broken = True
             raise Finding(f"{site.medium.name}: {step}: {error!r}") from error

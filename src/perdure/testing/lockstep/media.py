@@ -20,6 +20,7 @@ from perdure.runtime import Runtime
 from perdure.store import Session, Store
 from perdure.store.flusher import Flusher
 from perdure.testing.contract.place import Clockwork
+from perdure.testing.mutations import unframed
 
 __all__ = ["BUILT_IN", "MEMORY", "Dead", "Death", "Medium", "Name", "Site", "Space"]
 
@@ -45,6 +46,7 @@ class Medium(NamedTuple):
         survives_reopen: sessions outlive the backend object.
         torn: what a commit begins with that a dying writer left unfinished behind the log file that
             `locate` names, for media that append to one; else None.
+        lines: the whole lines of a log that is kept aside as these bytes, header first.
 
     """
 
@@ -52,6 +54,7 @@ class Medium(NamedTuple):
     make: Callable[[Path, Runtime], Backend]
     survives_reopen: bool = True
     torn: bytes | None = None
+    lines: Callable[[bytes], bytes] = lambda data: data[: data.rfind(b"\n") + 1]
 
 
 MEMORY = Medium("memory", lambda _, runtime: MemoryBackend(runtime=runtime), survives_reopen=False)
@@ -67,6 +70,7 @@ BUILT_IN = (
         "zst",
         lambda folder, runtime: DirectoryBackend(str(folder), runtime=runtime, encoding="zst"),
         torn=b"\x28\xb5\x2f\xfd\x04",
+        lines=unframed,
     ),
     Medium(
         "sqlite",

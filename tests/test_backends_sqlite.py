@@ -282,13 +282,16 @@ def test_the_view_shows_events(path: Path) -> None:
 def test_the_view_takes_any_name_and_text(tmp_path: Path) -> None:
     """Quotes and backslashes in names, and half characters in text, are shown as they are."""
     path = tmp_path / "x.db"
-    rows = [{"type": "d", "data": {'a"b': [{"c\\d.e": f"{n} \ud800"}]}} for n in range(5)]
+    rows: list[dict[str, Any]] = [
+        {"type": "d", "data": {'a"b': [{"c\\d.e": f"{n} \ud800"}]}} for n in range(5)
+    ]
     roots = [{"type": "r", "data": f"root {n}"} for n in range(5)]
     with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
-        session.append_many([*rows, *roots])
+        session.append_many({"type": "d", "data": each} for each in data)
+        session.append_many({"type": "r", "data": each} for each in roots)
     assert sql(path, "SELECT count(*) FROM records") == [(2,)]
     shown = sql(path, "SELECT data FROM events ORDER BY seq")
-    assert [json.loads(data) for (data,) in shown] == [each["data"] for each in (*rows, *roots)]
+    assert [json.loads(cell) for (cell,) in shown] == [*data, *roots]
 
 
 def test_opening_a_writer_seeks_its_end(path: Path) -> None:

@@ -3,8 +3,8 @@
 See `DESIGN.md` beside this module for the invariants and the crash story.
 """
 
-import re
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self, TypeVar
@@ -12,22 +12,20 @@ from typing import Any, ClassVar, Self, TypeVar
 import apsw
 
 from perdure.backends.base import (
-    Aside,
-    Backend,
     Blob,
     Entry,
     Hold,
     Stored,
     Tail,
     Trashed,
-    check_place,
 )
 from perdure.backends.sqlite import content, schema, trash
 from perdure.backends.sqlite.file import path_of
-from perdure.backends.sqlite.holding import SqliteHold, insert_session, keep_aside
+from perdure.backends.sqlite.holding import SqliteHold, insert_session, own
 from perdure.backends.sqlite.locking import Locks
 from perdure.backends.sqlite.medium import Medium
 from perdure.backends.sqlite.reading import Found, disagreements, end_of, find, pieces, stored_of
+from perdure.backends.sqlite.repairing import RepairingBackend
 from perdure.backends.sqlite.snapshots import Snapshot
 from perdure.durable.locks import Holder
 from perdure.durable.temporary import Gathered, gathered
@@ -46,7 +44,7 @@ from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending, Piece, Problem
 from perdure.runtime import SYSTEM, Runtime
 
-__all__ = ["SqliteBackend", "own"]
+__all__ = ["SqliteBackend"]
 
 T = TypeVar("T")
 
@@ -55,7 +53,7 @@ _STALE_MS = 60_000
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
-class SqliteBackend(Backend):
+class SqliteBackend(RepairingBackend):
     """Sessions as rows of one file."""
 
     scheme = "sqlite"
@@ -386,46 +384,6 @@ class SqliteBackend(Backend):
     def _swept(self) -> None:
         """What only a removed row referred to may go."""
 
-    # --- repair ----------------------------------------------------------------------------------
-
-    def plan(self, session: str) -> bytes | None:
-        return self._find(session).plan
-
-    def set_plan(self, hold: Hold, plan: bytes | None) -> None:
-        mine = own(hold)
-        mine.check()
-        with mine.transaction() as db:
-            db.execute("UPDATE sessions SET plan = ? WHERE number = ?", (plan, mine.number))
-
-    def replace(
-        self, hold: Hold, header: Header, records: Iterable[Record], *, place: str, reason: str
-    ) -> None:
-        check_place(place)
-        own(hold).replace(header, records, place, reason)
-
-    def put_aside(self, hold: Hold, parts: Iterable[bytes], *, place: str, reason: str) -> None:
-        mine = own(hold)
-        mine.check()
-        check_place(place)
-        with gathered(parts, self._medium.beside) as found, mine.transaction() as db:
-            now = self._runtime.now_ms()
-            keep_aside(db, mine.number, found.parts(), place=place, reason=reason, now=now)
-
-    def asides(self, session: str) -> Iterator[Aside]:
-        number = self._find(session).number
-        return iter(self._medium.read(lambda db: trash.kept(db, number)))
-
-    def aside(self, session: str, place: str) -> Iterator[bytes] | None:
-        number = self._find(session).number
-        query = "SELECT log FROM asides WHERE session = ? AND place = ?"
-        found = self._medium.read(lambda db: schema.ask(db, query, (number, schema.cell(place))))
-        if not found:
-            return None
-        snapshot, log = Snapshot(self._medium), found[0][0]
-        if log is None:
-            return trash.kept_parts(snapshot, number, place)
-        return trash.kept_log(snapshot, log)
-
     # --- the trash -------------------------------------------------------------------------------
 
     def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
@@ -498,10 +456,3 @@ class SqliteBackend(Backend):
 def _moving(number: int) -> str:
     """The lock of what is being moved to the trash, back, or out of it."""
     return f"+moving-{number}"
-
-
-def own(hold: Hold) -> SqliteHold:
-    """The hold, if it was given by a backend of this kind."""
-    if not isinstance(hold, SqliteHold):
-        raise TypeError("this hold was given by another backend")
-    return hold

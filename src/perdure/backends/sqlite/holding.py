@@ -22,7 +22,7 @@ from perdure.model.header import Header, encode_header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending
 
-__all__ = ["SqliteHold", "insert_session", "keep_aside"]
+__all__ = ["SqliteHold", "insert_session", "keep_aside", "own"]
 
 _INSERT_RECORD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BATCH = 500
@@ -348,3 +348,10 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
             batch = []
     if batch:
         yield batch
+
+
+def own(hold: Hold) -> SqliteHold:
+    """The hold, if it was given by a backend of this kind."""
+    if not isinstance(hold, SqliteHold):
+        raise TypeError("this hold was given by another backend")
+    return hold

@@ -133,6 +133,34 @@ def private(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+def schema_written(path: Path, *statements: str) -> None:
+    sound(path)
+    connection = apsw.Connection(str(path))
+    connection.pragma("writable_schema", 1)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def with_internal_trigger(path: Path) -> None:
+    trigger = "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM sessions; END"
+    renamed = "CREATE TRIGGER sqlite_t AFTER INSERT ON records BEGIN DELETE FROM sessions; END"
+    schema_written(
+        path,
+        trigger,
+        f"UPDATE sqlite_schema SET name = 'sqlite_t', sql = '{renamed}' WHERE name = 't'",  # noqa: S608
+    )
+
+
+def with_odd_view(path: Path) -> None:
+    odd = "create/**/view/**/v/**/as/**/select/**/1"
+    schema_written(
+        path,
+        "CREATE VIEW v AS SELECT 1",
+        f"UPDATE sqlite_schema SET sql = '{odd}' WHERE name = 'v'",  # noqa: S608
+    )
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], type[PerdureError], str, str]] = {
     "empty": (lambda p: private(p, b""), UnsafeFile, "is empty", "backup"),
     "text": (lambda p: private(p, b"hello\n" * 99), UnsafeFile, "is no SQLite file", "another"),
@@ -148,6 +176,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[PerdureError], str, str]] 
     "folder": (lambda p: p.mkdir(0o700), UnsafeFile, "not a regular file", ""),
     "fifo": (lambda p: os.mkfifo(p, 0o600), UnsafeFile, "not a regular file", ""),
     "trigger": (with_trigger, UnsafeFile, "added 't'", "DROP TRIGGER t"),
+    "internal trigger": (with_internal_trigger, UnsafeFile, "sqlite_t", "DROP TRIGGER sqlite_t"),
+    "odd view": (with_odd_view, UnsafeFile, "added 'v'", "DROP VIEW v"),
 }
 
 
@@ -282,16 +312,14 @@ def test_the_view_shows_events(path: Path) -> None:
 def test_the_view_takes_any_name_and_text(tmp_path: Path) -> None:
     """Quotes and backslashes in names, and half characters in text, are shown as they are."""
     path = tmp_path / "x.db"
-    rows: list[dict[str, Any]] = [
-        {"type": "d", "data": {'a"b': [{"c\\d.e": f"{n} \ud800"}]}} for n in range(5)
-    ]
-    roots = [{"type": "r", "data": f"root {n}"} for n in range(5)]
+    nested = [{'a"b': [{"c\\d.e": f"{n} \ud800"}]} for n in range(5)]
+    roots = [f"root {n}" for n in range(5)]
     with perdure.open(f"sqlite:{path}") as store, store.create("s") as session:
-        session.append_many({"type": "d", "data": each} for each in data)
+        session.append_many({"type": "d", "data": each} for each in nested)
         session.append_many({"type": "r", "data": each} for each in roots)
     assert sql(path, "SELECT count(*) FROM records") == [(2,)]
     shown = sql(path, "SELECT data FROM events ORDER BY seq")
-    assert [json.loads(cell) for (cell,) in shown] == [*data, *roots]
+    assert [json.loads(cell) for (cell,) in shown] == [*nested, *roots]
 
 
 def test_opening_a_writer_seeks_its_end(path: Path) -> None:
@@ -517,6 +545,47 @@ def test_threads_share_a_store(path: Path) -> None:
             assert [event.data for event in store.read_from(f"t{number}")] == list(range(25))
 
 
+@pytest.mark.parametrize("name", ["file/below/x.db", "n" * 300 + ".db"])
+def test_a_place_that_cannot_be_is_told(tmp_path: Path, name: str) -> None:
+    """Below a file, or with too long a name, nothing is stored, and the error is one of ours."""
+    (tmp_path / "file").touch(0o600)
+    with perdure.open(f"sqlite:{tmp_path / name}") as store:
+        for call in (store.list, lambda: store.inspect("s"), lambda: store.create("s").append("x")):
+            with pytest.raises((StorageUnavailable, UnsafeFile)):
+                call()
+
+
+def test_an_id_that_is_no_text_is_listed_as_damage(path: Path) -> None:
+    """Bytes in place of an id hide no other session, and are no foreign error."""
+    with perdure.open(f"sqlite:{path}") as store, store.create("other") as session:
+        session.append("x")
+    sql(path, "UPDATE sessions SET id = X'ff' WHERE number = 1")
+    with perdure.open(f"sqlite:{path}") as store:
+        listed = {entry.id: entry.header is not None for entry in store.list()}
+        assert listed == {"other": True, "\\xff": False}
+        assert store.verify("other").sound
+
+
+def test_numbers_beyond_all_are_past_the_end(path: Path) -> None:
+    """Reading from a number that no log reaches gives nothing."""
+    with perdure.open(f"sqlite:{path}") as store:
+        for seq in (52, 10**6, 2**63 - 1, 2**63, 2**80):
+            assert list(store.read_from("a", seq)) == []
+
+
+def test_an_interrupted_transaction_is_not_kept(path: Path) -> None:
+    """A connection that a signal left within a transaction is closed, and the store goes on."""
+    with perdure.open(f"sqlite:{path}") as store:
+        store.writer("a").close()
+        medium = store._backend._medium  # type: ignore[attr-defined]
+        writer = medium._writer()
+        writer.connection.execute("BEGIN")
+        medium._give_back(writer)
+        assert store.verify("a").sound
+        with store.writer("a") as session:
+            session.append("x")
+
+
 # --- forks --------------------------------------------------------------------------------------
 
 
@@ -548,6 +617,42 @@ def test_a_forked_child_has_connections_of_its_own(path: Path, in_child: str) ->
         assert {entry.id for entry in store.list()} <= {"a", "of the child"}
         if in_child == "writes":
             assert [event.data for event in store.read_from("of the child")] == list(range(20))
+
+
+def test_no_fork_hands_a_connection_on(path: Path) -> None:
+    """However reading threads and forks fall together, a child has none of the parent's files."""
+    with perdure.open(f"sqlite:{path}") as store, store.writer("a") as session:
+        ended = threading.Event()
+
+        def read() -> None:
+            while not ended.is_set():
+                list(store.read_from("a"))
+                next(store.read_from("a", 3))
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        statuses = []
+        for number in range(40):
+            session.append("x", number)
+            child = os.fork()
+            if child == 0:
+                held = {
+                    os.readlink(f"/proc/self/fd/{fd}")
+                    for fd in os.listdir("/proc/self/fd")
+                    if os.path.exists(f"/proc/self/fd/{fd}")
+                }
+                os._exit(
+                    1
+                    if any(name.startswith(str(path)) and ".d/" not in name for name in held)
+                    else 0
+                )
+            statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert statuses == [0] * 40
+    assert perdure.open(f"sqlite:{path}").verify("a").sound
 
 
 # --- leftovers ----------------------------------------------------------------------------------

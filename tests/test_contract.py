@@ -119,11 +119,11 @@ def test_every_scheme_is_covered() -> None:
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_a_scheme_opens_its_backend(scheme: str, tmp_path: Path) -> None:
     """The registry opens each scheme, and the backend knows its own name."""
-    place = "" if scheme in ("memory", "none") else tmp_path / "store"
+    place = "" if scheme in ("memory", "none") else tmp_path / "store.perdure"
     backend = open_backend(f"{scheme}:{place}")
 
     assert backend.scheme == scheme
-    assert not (tmp_path / "store").exists()
+    assert list(tmp_path.iterdir()) == []
     backend.close()
 
 

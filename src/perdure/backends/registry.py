@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from perdure.backends.base import Backend
+from perdure.databases.forks import undivided
 from perdure.errors import InvalidValue
 from perdure.runtime import SYSTEM, Runtime
 
@@ -71,12 +72,15 @@ def _text_of(location: str | os.PathLike[str]) -> str:
 def _class_of(scheme: str) -> Callable[..., Backend]:
     if scheme in SCHEMES:
         module, name = SCHEMES[scheme]
-        found: Callable[..., Backend] = getattr(import_module(module), name)
+        # A child that was forked in the middle of an import would wait for it for ever.
+        with undivided():
+            found: Callable[..., Backend] = getattr(import_module(module), name)
         return found
     others = entry_points(group=ENTRY_POINTS)
     for entry in others:
         if entry.name == scheme:
-            return _loaded(entry.load, scheme, entry.value)
+            with undivided():
+                return _loaded(entry.load, scheme, entry.value)
     known = ", ".join(f"{name}:" for name in sorted({*SCHEMES, *others.names}))
     raise InvalidValue(
         "location", f"no backend for {scheme!r}", hint=f"use a path or one of {known}"

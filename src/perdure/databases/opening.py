@@ -126,7 +126,8 @@ def check_private(folder: Folder, name: str, uid: int, *, fix: str = "") -> os.s
     if mode & 0o077:
         reason = f"mode {mode:o} lets others in, expected 600"
         raise UnsafeFile(path, reason, hint=fix or f"chmod 600 {path}")
-    if status.st_nlink != 1:
+    # None at all while somebody removes it, as SQLite does with what is beside a file.
+    if status.st_nlink > 1:
         raise UnsafeFile(path, f"has {status.st_nlink} hard links", hint="copy it to a new file")
     return status
 

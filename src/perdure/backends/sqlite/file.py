@@ -1,10 +1,11 @@
 """The file of a store: looked at before it is opened, made whole, its errors translated."""
 
+import errno
 import os
 import shlex
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -23,7 +24,7 @@ from perdure.databases.opening import (
     resolved,
 )
 from perdure.durable import crash
-from perdure.durable.files import Folder
+from perdure.durable.files import Folder, translated
 from perdure.durable.locks import exclusive
 from perdure.errors import InvalidValue, StorageUnavailable, UnsafeFile
 from perdure.runtime import Runtime
@@ -32,6 +33,9 @@ __all__ = ["FLAGS", "WAIT_MS", "StoreFile", "path_of"]
 
 WAIT_MS = 10_000
 """Every writer of the file waits for every other one's commit, which takes a millisecond."""
+
+_ROOM_BYTES = 64 * 1024
+"""What SQLite makes beside a file takes 32 KiB at once."""
 
 FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
 """Of every connection."""
@@ -55,6 +59,21 @@ class StoreFile:
         self._above, self._name = os.path.split(path)
         self._place = Path(path)
 
+    def look(self) -> os.stat_result:
+        """The status of what stands at the name.
+
+        Raises:
+            FileNotFoundError: nothing does.
+            UnsafeFile, StorageUnavailable: nothing can.
+
+        """
+        try:
+            return self._place.lstat()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise translated(error, self.path) from error
+
     def present(self, stack: ExitStack) -> DatabaseFile:
         """The file, checked as far as that goes without opening it.
 
@@ -62,7 +81,7 @@ class StoreFile:
             FileNotFoundError: there is none.
 
         """
-        self._place.lstat()
+        self.look()
         folder = stack.enter_context(Folder.open_shared(self._above, any_owner=self.untrusted))
         return self._file(folder)
 
@@ -115,12 +134,10 @@ class StoreFile:
     def make(self) -> None:
         """Create the file where there is none: whole, or after a crash not at all."""
         try:
-            self._place.lstat()
+            self.look()
             return
         except FileNotFoundError:
             self.refuse_if_untrusted()
-        except OSError as error:
-            raise StorageUnavailable(self.path, error.strerror or str(error)) from error
         resolved(self._above, self._name)
         with (
             undivided(),
@@ -187,7 +204,7 @@ class StoreFile:
         except apsw.Error as error:
             if keep and isinstance(error, keep):
                 raise
-            raise self.told(meaning(error, 0, self.path, WAIT_MS)) from error
+            raise self.told(meaning(error, self._errno(error), self.path, WAIT_MS)) from error
         except (Nonsense, Unread) as error:
             raise self.told(error) from error
         except UnicodeDecodeError as error:
@@ -202,6 +219,15 @@ class StoreFile:
 
         """
         read_through(resolved(self._above, self._name), self.path)
+
+    def _errno(self, error: apsw.Error) -> int:
+        """SQLite says neither of a full disk nor of anything else why it could not make a file."""
+        if isinstance(error, apsw.IOError | apsw.CantOpenError):
+            with suppress(OSError):
+                room = os.statvfs(self._above)
+                if room.f_bavail * room.f_frsize < _ROOM_BYTES:
+                    return errno.ENOSPC
+        return 0
 
     def told(self, error: Exception) -> Exception:
         """What leaves this package for an error that is internal to it."""

@@ -96,7 +96,7 @@ class Medium(StoreFile):
         return connection
 
     def _there(self) -> _Identity:
-        status = self._place.lstat()
+        status = self.look()
         return status.st_dev, status.st_ino
 
     def _writer(self) -> _Writer:
@@ -135,14 +135,15 @@ class Medium(StoreFile):
 
     def _give_back(self, writer: _Writer) -> None:
         """Keep a connection that may write for the next one who needs it."""
-        if len(self._idle) < _IDLE_MAX:
+        # A signal may have come between the beginning of a transaction and what ends it.
+        if len(self._idle) < _IDLE_MAX and not writer.connection.in_transaction:
             self._idle.append(writer)
         else:
             writer.connection.close(True)
 
     def close(self) -> None:
         """Close what is idle; the last to close writes the WAL back into the file."""
-        with suppress(IndexError):
+        with undivided(), suppress(IndexError):
             while True:
                 writer = self._idle.pop()
                 with suppress(apsw.Error):
@@ -208,18 +209,13 @@ class Medium(StoreFile):
         return (status.st_dev, status.st_ino, status.st_size, *times)
 
     def _at_rest(self) -> tuple[int, ...] | None:
-        """As `_stillness`, when a further change would show.
-
-        Raises:
-            Moved: it was changed meanwhile.
-
-        """
+        """As `_stillness`, when a further change would show."""
         state = self._stillness()
         # The file system's clock is the machine's, whatever clock was injected.
         if state is not None and SYSTEM.now_ms() - state[-1] // 1_000_000 <= _TICK_MS:
             SYSTEM.sleep(_TICK_MS / 1000)
-            if self._stillness() != state:
-                raise Moved
+            # Who changes it all the time is somebody to read beside.
+            return state if self._stillness() == state else None
         return state
 
     def still(self, reading: Reading) -> bool:
@@ -245,8 +241,8 @@ class Medium(StoreFile):
             with suppress(Moved), undivided(), self.translating():
                 reading = self.open_to_read()
                 try:
-                    reading.connection.execute("BEGIN")
                     with _rolling_back(reading.connection):
+                        reading.connection.execute("BEGIN")
                         answer = question(reading.connection)
                     if self.still(reading):
                         return answer
@@ -289,8 +285,8 @@ class Medium(StoreFile):
     @contextmanager
     def _within(self, writer: _Writer, unknown: Callable[[], None]) -> Iterator[apsw.Connection]:
         connection = writer.connection
-        connection.execute("BEGIN IMMEDIATE")
         with _rolling_back(connection):
+            connection.execute("BEGIN IMMEDIATE")
             if self._there() != writer.identity:
                 # Nobody would find what is stored in the file that was there before.
                 raise replaced(self.path)
@@ -356,8 +352,8 @@ def _rolling_back(connection: apsw.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        if connection.in_transaction:
-            with suppress(apsw.Error):
+        with suppress(apsw.Error):
+            if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
 

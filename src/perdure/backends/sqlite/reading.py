@@ -153,10 +153,12 @@ def _bounds(snapshot: Snapshot, number: int, begin: int, seq: int) -> tuple[int,
     schema.expect((last,), [(int, type(None))])
     if last is None:
         return 0, -1
+    seq = min(seq, last)
     if seq:
         ((place,),) = snapshot.raw(f"SELECT max(seq) {where} AND seq <= ?", (number, seq))
     else:
         ((place,),) = snapshot.raw(f"SELECT min(seq) {where} AND start >= ?", (number, begin))
+    schema.expect((place,), [(int, type(None))])
     return (place if place is not None else last + 1 if not seq else last), last
 
 

@@ -166,6 +166,9 @@ def _plain(sql: str) -> str:
     return _SPACE.sub(" ", sql).strip()
 
 
+_INTERNAL = frozenset({("table", f"sqlite_{name}") for name in ("sequence", "stat1", "stat4")})
+"""Tables of SQLite's own: what AUTOINCREMENT and ANALYZE make."""
+
 _EXPECTED = frozenset(_plain(sql) for sql in _TABLES)
 
 
@@ -186,17 +189,16 @@ def check(connection: apsw.Connection, path: str) -> None:
         UnsafeFile: something was added.
 
     """
-    query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
-    found = {sql: name for name, sql in ask(connection, query) if not name.startswith("sqlite_")}
+    query = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+    found = {sql: (type_, name) for type_, name, sql in ask(connection, query, (), (str,) * 3)}
     for sql in _EXPECTED - found.keys():
         raise apsw.CorruptError(f"its schema was changed: {sql[:40]!r} is not there")
-    for sql, name in found.items():
-        if sql not in _EXPECTED:
-            kind = sql.split(maxsplit=2)[1]
+    for sql, (type_, name) in found.items():
+        if sql not in _EXPECTED and (type_, name) not in _INTERNAL:
             raise UnsafeFile(
                 path,
                 f"somebody added {name!r} to its schema",
-                hint=f"see what it does, and remove it: DROP {kind} {name}",
+                hint=f"see what it does, and remove it: DROP {type_.upper()} {name}",
             )
 
 
@@ -253,7 +255,13 @@ def cell(text: str) -> str | bytes:
 
 def text(cell: object) -> str:
     """The text that stands as `cell`."""
-    return cell.decode("utf-8", "surrogatepass") if isinstance(cell, bytes) else str(cell)
+    if not isinstance(cell, bytes):
+        return str(cell)
+    try:
+        return cell.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        # From damage, or from somebody's hand: no text of ours stands so.
+        return cell.decode("utf-8", "backslashreplace")
 
 
 def shown(text: str) -> str:

@@ -113,9 +113,10 @@ class Snapshot:
 
     def close(self) -> None:
         """End the transaction and give the connection back."""
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            with undivided():
+        # Within it from the start: between two owners no fork would find it.
+        with undivided():
+            reading, self._reading = self._reading, None
+            if reading is not None:
                 with suppress(apsw.Error):
                     reading.connection.execute("ROLLBACK")
                 self._medium.close_reading(reading)

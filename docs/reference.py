@@ -28,6 +28,7 @@ _VALUES = (
     perdure.Problem,
     perdure.Report,
     perdure.Blob,
+    perdure.Aside,
     perdure.Expiry,
     perdure.Compacted,
     perdure.Trashed,

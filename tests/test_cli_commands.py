@@ -312,6 +312,24 @@ def test_verify_reports_every_session(line: Line, session: str, interrupted: str
     assert line("verify", session).stdout.splitlines() == text[1:]
 
 
+def test_verify_tells_of_a_torn_tail(
+    line: Line, session: str, interrupted: str, store: perdure.Store
+) -> None:
+    """A torn tail is told beside whatever else the status says, and is no damage."""
+    for name, status in ((session, "torn"), (interrupted, "interrupted")):
+        assert line.json("verify", name)["sessions"][0]["torn"] is False
+        with line.log(name).open("ab") as file:
+            file.write(b'{"seq":3,"prev":"')
+        [report] = line.json("verify", name)["sessions"]
+        assert (report["status"], report["torn"], report["sound"]) == (status, True, True)
+    assert "interrupted  cut  3 events, torn tail, 2 to be added" in line("verify").stdout
+    assert store.verify(interrupted).torn
+    with store.writer(interrupted):
+        report = store.verify(interrupted)
+        assert (report.status, report.torn) == ("running", False)
+    assert not store.verify(interrupted).torn
+
+
 def test_verify_ends_with_3_on_damage(line: Line, session: str, interrupted: str) -> None:
     """One damaged session is named with its reason and decides how the command ends."""
     damage(line, session)

@@ -299,6 +299,27 @@ def test_verify_says_how_far_it_is(
     assert told.endswith(" \r")
 
 
+def test_verify_says_how_far_it_is_in_a_session(
+    line: Line, store: perdure.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a large session the number of verified events is told every few thousand."""
+    monkeypatch.setattr("perdure.store.survey.PROGRESS_EVENTS", 3)
+    with store.create("s") as session:
+        session.append_many([{"type": "x", "data": [number]} for number in range(10)])
+    told: list[int] = []
+    assert store.verify("s", progress=told.append).sound
+    assert told == [3, 6, 9]
+
+    def only_stderr(stream: Any) -> bool:
+        return bool(stream.name == "<stderr>")
+
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", only_stderr, raising=False)
+    assert "\r9 events verified, 1 of 1: s\r" in line("verify").stderr
+    assert "\r9 events verified, s\r" in line("verify", "s").stderr
+    left = line("verify", "s", "none").stderr
+    assert left.rpartition("\r")[2].startswith("error: ")
+
+
 def test_verify_tells_if_evidence_cannot_be_read(line: Line, store: perdure.Store) -> None:
     """Where nobody can know what is missing, verify says so and does not end well."""
     written(store, "a")

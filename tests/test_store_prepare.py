@@ -11,7 +11,9 @@ from perdure import Store
 from perdure.backends.directory import backend as directory
 from perdure.backends.memory import MemoryBackend
 from perdure.errors import SessionBusy, SessionDamaged, SessionNotFound
+from perdure.evidence import Seen
 from perdure.model.event import Event
+from perdure.model.record import Position
 from perdure.recovery.walk import Piece
 from perdure.store import survey
 
@@ -209,3 +211,48 @@ def test_what_a_writer_left_is_trusted_only_as_it_was_left(tmp_path: Path, encod
             with store.writer(name) as session:
                 assert session.append("x").seq == 3
             assert store.verify(name).status == "ok"
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_evidence_in_the_background_costs_no_reading(
+    store: Store, backend: Counting, every: int
+) -> None:
+    """Successive calls of append read the log at most once, whenever evidence is noted."""
+    written(store)
+    store._witness.push()
+    backend.scans = 0
+    for number in range(10):
+        store.append("s", [{"type": "x", "data": number}])
+        if number % every == 0:
+            store._witness.push()
+    assert backend.scans <= 1
+    assert [event.data for event in store.read_from("s", 2)] == [*range(10)]
+
+
+def test_evidence_that_stays_behind_costs_no_reading(store: Store, backend: Counting) -> None:
+    """What evidence knew when a writer came is proven for the next one, however old it is."""
+    written(store)
+    store._witness.push()
+    backend.scans = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._witness, "push", lambda: None)
+        for number in range(survey._PROVEN_MAX + 8):
+            store.append("s", [{"type": "x", "data": number}])
+    assert backend.scans <= 1
+    proven = store._survey._facts["s"][2].proven
+    assert len(proven) <= survey._PROVEN_MAX + 5
+
+
+def test_what_others_noted_is_looked_for_in_the_log(store: Store, backend: Counting) -> None:
+    """A remembered position that this store neither noted nor read is never taken as proven."""
+    written(store)
+    for number in range(5):
+        store.append("s", [{"type": "x", "data": number}])
+        store._witness.push()
+    header = store.inspect("s").header
+    assert header is not None
+    lost = Position(3, "0" * 64)
+    stranger = Seen("s", header.digest, lost, 2**50)
+    backend.evidence.replace(store._witness.namespace, stranger)
+    with pytest.raises(SessionDamaged):
+        store.append("s", [{"type": "x"}])

@@ -3,7 +3,7 @@
 import importlib.metadata
 
 from perdure import errors
-from perdure.backends.base import Blob, Entry, Trashed
+from perdure.backends.base import Aside, Blob, Entry, Trashed
 from perdure.durable.locks import Holder
 from perdure.evidence import Damage
 from perdure.model import Event, Header, Parent, Position, Source
@@ -34,6 +34,7 @@ def __getattr__(name: str) -> str:
 
 
 __all__ = [
+    "Aside",
     "Blob",
     "Compacted",
     "ContentReport",

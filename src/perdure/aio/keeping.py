@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 from perdure.aio.pages import Pages
 from perdure.aio.threads import Pool
-from perdure.backends.base import Blob, Trashed
+from perdure.backends.base import Aside, Blob, Trashed
 from perdure.evidence import Damage
 from perdure.model.event import Event
 from perdure.model.record import Position
@@ -203,6 +203,19 @@ class StoreKeeping(ABC):
         if dry_run:
             return await self._in_thread(repair, dry_run=True)
         return await self._take(id, wait, repair)
+
+    async def asides(self, id: str) -> list[Aside]:
+        """What is kept beside the log of a session, as `Store.asides`."""
+        return await self._in_thread(self._store.asides, id)
+
+    def open_aside(self, id: str, place: str) -> Pages[bytes]:
+        """The bytes that are kept beside a log as `place`, in parts: `async for`.
+
+        Raises:
+            As `Store.open_aside`, all of it by the iteration.
+
+        """
+        return Pages(self._others, partial(self._store.open_aside, id, place))
 
     async def forget(self, id: str) -> None:
         """Drop all that is remembered of a session that is not stored, as `Store.forget`."""

@@ -369,14 +369,14 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
         """
         return Pages(self._others, partial(self._store.raw, id, seq))
 
-    async def verify(self, id: str) -> Report:
-        """Read everything of one session and report.
+    async def verify(self, id: str, *, progress: Callable[[int], None] | None = None) -> Report:
+        """Read everything of one session and report; `progress` is called in a worker thread.
 
         Raises:
             SessionNotFound: there is none.
 
         """
-        return await self._in_thread(self._store.verify, id)
+        return await self._in_thread(self._store.verify, id, progress=progress)
 
     async def list(self) -> Entries:
         """Every stored session: header, or the problem that hides it; no log is read."""

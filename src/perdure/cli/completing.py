@@ -13,7 +13,7 @@ import click
 from perdure.cli.options import Place
 from perdure.store import Store, open_store
 
-__all__ = ["deleted_sessions", "digests", "missing_sessions", "namespaces", "sessions"]
+__all__ = ["deleted_sessions", "digests", "missing_sessions", "namespaces", "places", "sessions"]
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_@%+=.,/][A-Za-z0-9_@%+=.,/:-]*")
 
@@ -50,6 +50,12 @@ def digests(ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     """Digests of the content of the session that stands before."""
     session = str(ctx.params.get("session"))
     return _offer(ctx, incomplete, lambda store: (blob.digest for blob in store.blobs(session)))
+
+
+def places(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Places beside the log of the session that stands before."""
+    session = str(ctx.params.get("session"))
+    return _offer(ctx, incomplete, lambda store: (each.place for each in store.asides(session)))
 
 
 def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -1,13 +1,16 @@
-"""A new file outside the store for what a command gives out: private, and whole or not there."""
+"""Where a command gives bytes out: a new private file that is whole or not there, or the output."""
 
+import codecs
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+from perdure.cli import output
 from perdure.durable.files import Folder, translated
 from perdure.errors import PerdureError
 
-__all__ = ["write_new"]
+__all__ = ["put_out", "write_new"]
 
 
 def write_new(path: str, parts: Iterable[bytes]) -> None:
@@ -33,3 +36,42 @@ def write_new(path: str, parts: Iterable[bytes]) -> None:
             with suppress(PerdureError):
                 folder.remove(name)
             raise
+
+
+def put_out(what: str, parts: Callable[[], Iterator[bytes]], *, force: bool) -> None:
+    """Print bytes as they are; on a terminal, unless `force`, text with escapes and nothing else.
+
+    Raises:
+        PerdureError: they are no text, and nothing was printed; or as `parts` raise.
+
+    """
+    if sys.stdout.isatty() and not force:
+        # Once more than needed: nothing is shown of what turns out to be no text.
+        for _ in _text(what, parts()):
+            pass
+        for text in _text(what, parts()):
+            output.line(text)
+    else:
+        sys.stdout.flush()
+        for part in parts():
+            output.content(part)
+
+
+def _text(what: str, parts: Iterable[bytes]) -> Iterator[str]:
+    """The lines of text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    rest = ""
+    try:
+        for part in parts:
+            *lines, rest = (rest + decoder.decode(part)).split("\n")
+            if any("\0" in line for line in (*lines, rest)):
+                raise UnicodeError
+            yield from lines
+        rest += decoder.decode(b"", final=True)
+    except UnicodeError:
+        raise PerdureError(
+            f"{what} is no text, and the output is a terminal",
+            hint="redirect it, or name a file with --output; --force prints it all the same",
+        ) from None
+    if rest:
+        yield rest

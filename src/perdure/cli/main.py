@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 COMMANDS = {
     "accept": "accept",
     "archive": "archive",
+    "aside": "aside",
     "blob": "blob",
     "compact": "compact",
     "completion": "completion",

@@ -48,6 +48,7 @@ class Committer:
         *,
         hold: Hold | None,
         keys: Keys,
+        proven: frozenset[Position],
         read_event: Callable[[str, int], Event],
         flusher: Flusher,
         witness: Witness,
@@ -55,7 +56,10 @@ class Committer:
         runtime: Runtime,
         pack: bool = True,
     ) -> None:
-        """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes."""
+        """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes.
+
+        `proven` are remembered positions that were found in the log when it was verified.
+        """
         self.header = header
         self._backend = backend
         self._hold = hold
@@ -63,6 +67,7 @@ class Committer:
         self._put: set[str] = set()
         self._witness = witness
         self._survey = survey
+        self._proven = proven
         # What this writer left open; None once it lost track of it.
         self._work: OpenWork | None = OpenWork()
         self._flusher = flusher
@@ -388,8 +393,9 @@ class Committer:
             with suppress(PerdureError):
                 self._backend.compact(self._hold, only_if_worth=True)
                 if self._work is not None and not self._hold.dead:
-                    noted = self._witness.noted(self.header)
-                    self._survey.left(self._hold, self.header, self._work, self._queue.keys, noted)
+                    # The log only grew: what was proven of it when it was opened still is.
+                    proven = self._proven | self._witness.noted(self.header)
+                    self._survey.left(self._hold, self.header, self._work, self._queue.keys, proven)
 
     def _unsaved(self, error: PerdureError) -> PerdureError:
         """What to raise when closing could not store everything; `lost` names what."""

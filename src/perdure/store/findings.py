@@ -4,7 +4,7 @@ The log is read for what it is: with its header, or, where that is lost, from it
 Record 0 links to the genesis, so the chain proves itself also without the header that began it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -155,7 +155,7 @@ class Log:
         self._seen = tuple(seen)
 
     def findings(self) -> Findings:
-        """What is there. Reads everything, up to three times."""
+        """What is there. Reads everything, a few times; see `_Reading` for the memory."""
         found = self._found()
         columns = tuple(verify_columns(self._backend, self._session))
         if not columns:
@@ -214,10 +214,11 @@ class Log:
         """Intact records behind the damage, each once, but for those whose hash is `known`."""
         if walk.verdict is not Verdict.DAMAGED:
             return
-        given = {*known}
+        given: set[bytes] = set()
         for record in walk.later():
-            if record.hash not in given:
-                given.add(record.hash)
+            digest = bytes.fromhex(record.hash)  # half as large as its text
+            if record.hash not in known and digest not in given:
+                given.add(digest)
                 yield record
 
     def _known(self, basis: Basis) -> Known:
@@ -232,7 +233,7 @@ class Log:
         return Known(later, earlier if earlier != later else None)
 
     def _read(self, basis: Basis) -> "_Reading":
-        """One pass, and a second one over the prefix if a later record may be in it as well."""
+        """One pass; a second one if later records may be in the prefix, a third to group them."""
         # What evidence noted counts more than the slots, which lie in the session's own folder.
         noted: list[Position | None] = [each.position for each in self._seen]
         noted = noted or [self.tail.acknowledged]
@@ -248,25 +249,33 @@ class Log:
         if doubtful:
             with self.walk(basis) as walk:
                 repeated = frozenset(each.hash for each in walk.records() if each.hash in doubtful)
+        stretches: tuple[Stretch, ...] = ()
+        if reading.later:
+            with self.walk(basis) as walk:
+                for _ in walk.records():
+                    pass
+                stretches = tuple(reading.stretches(self.later(walk, repeated)))
         header = self.stored.header if basis is Basis.HEADER else None
         known = self._known(basis)
         # Where another log of this id was acknowledged, nothing of that is here.
         replaced = known.instead is not None
         acknowledged = last_of(self._seen).position if replaced else known.acknowledged
-        reading.conclude(header, acknowledged, repeated, replaced=replaced)
+        reading.conclude(header, acknowledged, repeated, stretches, replaced=replaced)
         return reading
 
 
-class _Later(NamedTuple):
-    first: int
-    last: int
-    prev: str
-    hash: str
-    key: tuple[str, str] | None
-
-
 class _Reading:
-    """One pass over a log: what it showed, without the events."""
+    """What a log showed, without the events.
+
+    In memory are the keys of the log, as for any writer of it; while later records are read, about
+    150 bytes for each, to give each out once; and what the findings hold: the stretches, and the
+    hashes of later records that repeat the prefix.
+
+    Attributes:
+        findings: there after `conclude`.
+        later: at least one intact record stands behind the damage.
+
+    """
 
     findings: Findings
 
@@ -279,7 +288,8 @@ class _Reading:
         self._position = Position(-1, "")
         self._begun_at: int | None = None
         self._keys: set[tuple[str, str]] = set()
-        self._later: list[_Later] = []
+        self.later = False
+        self._doubtful: set[str] = set()
         self._language = _Language()
         self._damaged = basis is not Basis.HEADER
 
@@ -295,8 +305,9 @@ class _Reading:
 
     def set_apart(self, record: Record) -> None:
         """Take note of an intact record behind the damage."""
-        key = (record.type, record.fields.key) if record.fields.key is not None else None
-        self._later.append(_Later(record.first, record.last, record.prev, record.hash, key))
+        self.later = True
+        if record.last <= self._position.seq:
+            self._doubtful.add(record.hash)
         self._listen(record)
 
     def _listen(self, record: Record) -> None:
@@ -321,13 +332,14 @@ class _Reading:
 
     def doubtful(self) -> frozenset[str]:
         """Hashes of later records that may be in the prefix as well."""
-        return frozenset(each.hash for each in self._later if each.last <= self._position.seq)
+        return frozenset(self._doubtful)
 
     def conclude(
         self,
         header: Header | None,
         acknowledged: Position | None,
         repeated: frozenset[str],
+        stretches: tuple[Stretch, ...],
         *,
         replaced: bool,
     ) -> None:
@@ -344,34 +356,29 @@ class _Reading:
             problems=self.problems,
             acknowledged=acknowledged,
             lost=lost,
-            stretches=tuple(self._stretches(repeated)),
+            stretches=stretches,
             known=repeated,
             native=self._language.native,
             damaged=self._damaged,
         )
 
-    def _stretches(self, repeated: frozenset[str]) -> Iterator[Stretch]:
-        """Later records in groups that link to each other."""
-        group: list[_Later] = []
+    def stretches(self, later: Iterable[Record]) -> Iterator[Stretch]:
+        """Later records in groups that link to each other; none of them is in the prefix."""
+        group: Stretch | None = None
         without: list[int] = []
-        for each in self._later:
-            if each.hash in repeated:
-                continue
-            linked = group and (group[-1].hash, group[-1].last + 1) == (each.prev, each.first)
+        for each in later:
+            linked = group and (group.hash, group.last + 1) == (each.prev, each.first)
             if group and (not linked or len(without) >= _WITHOUT_KEY_MAX):
-                yield _stretch(group, without)
-                group, without = [], []
-            group.append(each)
-            if each.key is not None and each.key in self._keys:
+                yield group._replace(without_key=tuple(without))
+                group, without = None, []
+            group = Stretch(group.first if group else each.first, each.last, each.hash, ())
+            key = (each.type, each.fields.key) if each.fields.key is not None else None
+            if key is not None and key in self._keys:
                 without.append(each.first)
-            elif each.key is not None:
-                self._keys.add(each.key)
+            elif key is not None:
+                self._keys.add(key)
         if group:
-            yield _stretch(group, without)
-
-
-def _stretch(group: Sequence[_Later], without: Sequence[int]) -> Stretch:
-    return Stretch(group[0].first, group[-1].last, group[-1].hash, tuple(without))
+            yield group._replace(without_key=tuple(without))
 
 
 class _Language:

@@ -1,6 +1,6 @@
 """What a reader sees of a session, without writing a byte and without waiting for anybody."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from perdure.backends.base import Backend, Stored
@@ -29,11 +29,19 @@ class Inspection:
 
     """
 
-    def __init__(self, backend: Backend, session: str, survey: Survey, witness: Witness) -> None:
-        """Look at header, lock and tail. Made by `Store.inspect`."""
+    def __init__(
+        self,
+        backend: Backend,
+        session: str,
+        survey: Survey,
+        witness: Witness,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Look at header, lock and tail. Made by `Store.inspect`; for `progress` see `Survey`."""
         self._backend = backend
         self._survey = survey
         self._witness = witness
+        self._progress = progress
         self._stored: Stored = backend.stored(session)
         self.id = session
         self.header: Header | None = self._stored.header
@@ -94,7 +102,8 @@ class Inspection:
         """What one pass over everything found, remembered."""
         if self._whole is None and self.header is not None:
             known = self._known(self.header)
-            self._whole = self._survey.read(self.id, self.header, self._stored.begin, known)
+            begin, progress = self._stored.begin, self._progress
+            self._whole = self._survey.read(self.id, self.header, begin, known, progress)
             self._closers = self._close(self._whole.ending.position.seq, self._whole.closers)
         return self._whole
 

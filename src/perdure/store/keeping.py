@@ -2,10 +2,10 @@
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from perdure.backends.base import Backend, Blob, Trashed
+from perdure.backends.base import Aside, Backend, Blob, Trashed
 from perdure.errors import InvalidValue
 from perdure.evidence import Damage
 from perdure.model import values
@@ -22,6 +22,9 @@ from perdure.store.survey import Survey
 from perdure.store.witness import EvidenceState, Witness
 
 __all__ = ["Keeping", "check_wait"]
+
+_PLACES_MAX = 5
+"""Places that a hint names at most."""
 
 
 class Keeping(ABC):
@@ -232,6 +235,39 @@ class Keeping(ABC):
                 return repairer.foretell(id, salvage=salvage)
             return repairer.repair(id, salvage=salvage, wait=wait)
 
+    def asides(self, id: str) -> list[Aside]:
+        """What is kept beside the log of a session, oldest first.
+
+        That is what a writer cut off behind a crash, and what a repair replaced: logs, content.
+
+        Raises:
+            SessionNotFound: there is no such session.
+
+        """
+        with self._retention.telling(id):
+            return [*self._backend.asides(id)]
+
+    def open_aside(self, id: str, place: str) -> Iterator[bytes]:
+        """The bytes that are kept beside a log as `place`, in parts, as they were found.
+
+        Nothing vouches for them: they were damaged, or belonged to no record.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            InvalidValue: nothing is kept there; the hint names what is.
+
+        """
+        with self._retention.telling(id):
+            parts = self._backend.aside(id, place) if isinstance(place, str) else None
+            if parts is None:
+                places = [aside.place for aside in self._backend.asides(id)]
+                raise InvalidValue(
+                    "place",
+                    f"nothing is kept beside session {id!r} as {values.shown(place)}",
+                    hint=_named(places),
+                )
+            return parts
+
     def forget(self, id: str) -> None:
         """Drop all that is remembered of a session that is not stored; its id is free again.
 
@@ -254,6 +290,15 @@ class Keeping(ABC):
     def reports(self) -> list[Damage]:
         """Damage that refused a writer and was neither mended nor accepted since."""
         return self._witness.evidence.reports(self._witness.namespace)
+
+
+def _named(places: Sequence[str]) -> str:
+    """A hint that says what is kept."""
+    if not places:
+        return "nothing is kept beside it"
+    more = len(places) - _PLACES_MAX
+    named = ", ".join(places[-_PLACES_MAX:])
+    return f"there is {named}" + (f", and {more} older" if more > 0 else "")
 
 
 def check_wait(wait: float) -> None:

@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Self
 
@@ -21,7 +21,7 @@ from perdure.errors import (
 from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, new_header
-from perdure.model.record import seal
+from perdure.model.record import Position, seal
 from perdure.recovery.walk import Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
@@ -37,7 +37,7 @@ from perdure.store.queue import Keys
 from perdure.store.reading import Pages
 from perdure.store.retention import Retention
 from perdure.store.session import Session
-from perdure.store.survey import Survey
+from perdure.store.survey import Facts, Survey
 from perdure.store.verification import (
     Report,
     missing,
@@ -194,27 +194,36 @@ class Store(Keeping, Moving):
         with self._retention.telling(id):
             hold = self._backend.lock(id, wait=wait)
         try:
-            header, keys = self._recover(hold)
-            return self._session(header, hold, keys)
+            header, facts = self._recover(hold)
+            return self._session(header, hold, dict(facts.keys), facts.proven)
         except BaseException:
             hold.release()
             raise
 
-    def _recover(self, hold: Hold) -> tuple[Header, Keys]:
+    def _recover(self, hold: Hold) -> tuple[Header, Facts]:
         """Verify the whole log, set a torn tail aside, commit closers, and take the position."""
         header, facts = settled(self._backend, self._witness, hold, self._survey.recall)
+        # What was noted before is among what the facts prove, or it is not of this log.
+        self._witness.noted(header)
         if facts.closers:
             records = seal(hold.position, facts.closers)
             self._backend.commit(hold, hold.position, records)
         self._witness.moved(header, hold.position)
-        return header, dict(facts.keys)
+        return header, facts
 
-    def _session(self, header: Header, hold: Hold | None, keys: Keys) -> Session:
+    def _session(
+        self,
+        header: Header,
+        hold: Hold | None,
+        keys: Keys,
+        proven: frozenset[Position] = frozenset(),
+    ) -> Session:
         session = Session(
             self._backend,
             header,
             hold=hold,
             keys=keys,
+            proven=proven,
             read_event=self._read_event,
             flusher=self._flusher,
             witness=self._witness,
@@ -322,15 +331,18 @@ class Store(Keeping, Moving):
         with self._retention.telling(id):
             return raw_lines(self._backend, id, seq)
 
-    def verify(self, id: str) -> Report:
+    def verify(self, id: str, *, progress: Callable[[int], None] | None = None) -> Report:
         """Read everything of one session, its content too; one that vanished is called missing.
+
+        `progress` is called every few thousand events with the number of those verified so far.
 
         Raises:
             SessionNotFound: there is none, and there was none.
 
         """
         try:
-            found = self.inspect(id)
+            with self._retention.telling(id):
+                found = Inspection(self._backend, id, self._survey, self._witness, progress)
             report = verify_session(found)
             content = verify_content(self._backend, id, found.expired)
             problems = [*report.problems, *verify_columns(self._backend, id)]

@@ -4,8 +4,10 @@ What is remembered are facts, never events: where a log ends, which keys it hold
 it. So a session that was inspected is opened for writing without being read again.
 """
 
+import heapq
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Hold
@@ -18,13 +20,22 @@ from perdure.recovery.walk import Ending, Known, Problem, Walk
 from perdure.store.content import expired_in
 from perdure.store.queue import Keys
 
-__all__ = ["FACTS_MAX", "KEYS_MAX", "Facts", "Survey"]
+__all__ = ["FACTS_MAX", "KEYS_MAX", "PROGRESS_EVENTS", "Facts", "Survey"]
 
 FACTS_MAX = 32
 """How many sessions are remembered; the one used longest ago is forgotten first."""
 
 KEYS_MAX = 50_000
 """How many keys are remembered of all sessions together."""
+
+PROGRESS_EVENTS = 4096
+"""After so many verified events whoever waits is told how many they are."""
+
+_PROVEN_MAX = 32
+"""So many of the newest proven positions go from one writer to the next.
+
+Evidence is noted in the background, so it may still come to any of the latest.
+"""
 
 
 class Facts(NamedTuple):
@@ -54,6 +65,12 @@ class Facts(NamedTuple):
         remembered = {position for position in known[:2] if position is not None}
         return known.instead is None and remembered <= self.proven
 
+    def handed_on(self, known: Known) -> "Facts":
+        """As a writer takes them over: the proven positions that may matter after it, no more."""
+        remembered = {position for position in known[:2] if position is not None}
+        newest = heapq.nlargest(_PROVEN_MAX, self.proven)
+        return self._replace(proven=frozenset({*newest, *(remembered & self.proven)}))
+
     @property
     def damaged(self) -> bool:
         """Whether appends are refused."""
@@ -73,10 +90,20 @@ class Survey:
         self._mutex = threading.RLock()
         self._facts: OrderedDict[str, tuple[str, Header, Facts]] = OrderedDict()
 
-    def read(self, session: str, header: Header, begin: int, known: Known) -> Facts:
-        """Read the whole log, and remember what was found."""
+    def read(
+        self,
+        session: str,
+        header: Header,
+        begin: int,
+        known: Known,
+        progress: Callable[[int], None] | None = None,
+    ) -> Facts:
+        """Read the whole log, and remember what was found.
+
+        `progress` is called every few thousand events with the number of those verified so far.
+        """
         revision = self._backend.lasting_revision(session)
-        facts = self._read(session, header, begin, known)
+        facts = self._read(session, header, begin, known, progress)
         if revision is not None and not facts.damaged:
             self._remember(session, revision, header, facts)
         return facts
@@ -89,15 +116,16 @@ class Survey:
             before, same, facts = remembered
             as_it_was = same.digest == header.digest and facts.proves(known)
             if as_it_was and self._backend.revision(session) == before:
-                return facts
+                return facts.handed_on(known)
         return self.read(session, header, begin, known)
 
     def left(
-        self, hold: Hold, header: Header, work: OpenWork, keys: Keys, proven: set[Position]
+        self, hold: Hold, header: Header, work: OpenWork, keys: Keys, proven: Collection[Position]
     ) -> None:
         """Remember how a writer leaves a log, while it still holds the session.
 
-        `keys` is the writer's own, which it does not change any more.
+        `keys` is the writer's own, which it does not change any more. `proven` are positions that
+        lie in this log: it was opened with proof of them, or this very store noted them.
         """
         position, size = hold.position, self._backend.tail(hold.session).size
         ending = Ending(position, size, size, size, None, Verdict.COMPLETE)
@@ -121,8 +149,16 @@ class Survey:
     def _keys(self) -> int:
         return sum(len(facts.keys) for _, _, facts in self._facts.values())
 
-    def _read(self, session: str, header: Header, begin: int, known: Known) -> Facts:
+    def _read(
+        self,
+        session: str,
+        header: Header,
+        begin: int,
+        known: Known,
+        progress: Callable[[int], None] | None,
+    ) -> Facts:
         keys: Keys = {}
+        told = 0
         expired: set[str] = set()
         work = OpenWork()
         with Walk(header, self._backend.scan(session, begin), known=known, begin=begin) as walk:
@@ -131,6 +167,9 @@ class Survey:
                 if record.fields.key is not None:
                     keys[record.type, record.fields.key] = record.first
                 expired |= expired_in(record)
+                if progress is not None and record.last + 1 - told >= PROGRESS_EVENTS:
+                    told = record.last + 1
+                    progress(told)
             ending, later = walk.ending, 0
             closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
             if ending.verdict is Verdict.DAMAGED:

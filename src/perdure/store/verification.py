@@ -86,6 +86,8 @@ class Report(NamedTuple):
         later: number of intact events behind the damage, unverified.
         evidence: why nobody can tell whether records are missing at the end, or None.
         content: what became of its content; None where there is no session to have any.
+        torn: a dead writer left a torn tail, which the next one sets aside; the status may say
+            more.
 
     """
 
@@ -98,6 +100,7 @@ class Report(NamedTuple):
     later: int
     evidence: str | None = None
     content: ContentReport | None = None
+    torn: bool = False
 
     @property
     def sound(self) -> bool:
@@ -112,6 +115,7 @@ class Report(NamedTuple):
             "session": self.session,
             "status": self.status,
             "sound": self.sound,
+            "torn": self.torn,
             "events": self.events,
             "hash": self.position.hash if self.position is not None else None,
             "closers": self.closers,
@@ -128,7 +132,7 @@ def verify_session(found: Inspection) -> Report:
     if found.header is None:
         later = sum(1 for _ in found.later())
         return Report(session, status, 0, None, 0, found.problems, later)
-    problems, closers = found.problems, len(found.closers)
+    problems, closers, torn = found.problems, len(found.closers), status == "torn"
     if found.damaged:
         status = "damaged"
     elif status in ("complete", "unterminated", "ahead"):
@@ -144,6 +148,7 @@ def verify_session(found: Inspection) -> Report:
         closers,
         problems,
         found.later_count,
+        torn=torn,
     )
 
 

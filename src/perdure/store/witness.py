@@ -168,11 +168,11 @@ class Witness:
         with self._pushing:
             with self._mutex:
                 moved, self._moved, self._soon = self._moved, {}, None
+                for name, (position, _) in moved.items():
+                    self._remember(name, position)
             try:
                 # What was deleted or forgotten meanwhile is not brought up again.
                 there = {name: each for name, each in moved.items() if self._stored(name)}
-                for name, (position, _) in there.items():
-                    self._remember(name, position)
                 self.evidence.note(
                     [(self.namespace, Seen(*name, *each)) for name, each in there.items()]
                 )
@@ -199,7 +199,7 @@ class Witness:
                 self._noted.popitem(last=False)
 
     def noted(self, header: Header) -> set[Position]:
-        """What this store may have noted last of a log; asked once, at the end of its writer."""
+        """What this store may have noted last of a log since it was asked before."""
         with self._mutex:
             return self._noted.pop((header.id, header.digest), set())
 

@@ -1,16 +1,12 @@
 """`perdure blob`: content of a session, listed or given out."""
 
-import codecs
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from perdure.cli import completing, output
-from perdure.cli.destination import write_new
+from perdure.cli.destination import put_out, write_new
 from perdure.cli.options import json_option, opened
-from perdure.errors import PerdureError
 from perdure.runtime import SYSTEM
 from perdure.store import Store
 
@@ -56,14 +52,9 @@ def command(
         if as_json:
             name = str(Path(target).absolute())
             output.document({"session": session, "digest": digest, "size": size, "output": name})
-    elif sys.stdout.isatty() and not force:
-        for text in [*_text(store, session, digest)]:
-            output.line(text)
     else:
         _check(store, session, digest)
-        sys.stdout.flush()
-        for part in store.open_blob(session, digest):
-            output.content(part)
+        put_out(f"content {digest}", lambda: store.open_blob(session, digest), force=force)
 
 
 def _list(store: Store, session: str, *, as_json: bool) -> None:
@@ -82,28 +73,3 @@ def _list(store: Store, session: str, *, as_json: bool) -> None:
 def _check(store: Store, session: str, digest: str) -> int:
     """Read all of it; the number of bytes."""
     return sum(len(part) for part in store.open_blob(session, digest))
-
-
-def _text(store: Store, session: str, digest: str) -> Iterator[str]:
-    """The lines of text content.
-
-    Raises:
-        PerdureError: it is no text.
-
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    rest = ""
-    try:
-        for part in store.open_blob(session, digest):
-            *lines, rest = (rest + decoder.decode(part)).split("\n")
-            if any("\0" in line for line in (*lines, rest)):
-                raise UnicodeError
-            yield from lines
-        rest += decoder.decode(b"", final=True)
-    except UnicodeError:
-        raise PerdureError(
-            f"content {digest} is no text, and the output is a terminal",
-            hint="redirect it, or name a file with --output; --force prints it all the same",
-        ) from None
-    if rest:
-        yield rest

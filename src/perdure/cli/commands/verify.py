@@ -1,6 +1,7 @@
 """`perdure verify`: whether every byte of the sessions holds together, and none has vanished."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -34,7 +35,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     what was acknowledged, each blob against its digest. Without ids, sessions that were stored and
     are gone are named too, unless they were deleted; namespaces below are only named.
 
-    JSON: {"sound": bool, "sessions": [{session, status, sound, events, hash, closers, later,
+    JSON: {"sound": bool, "sessions": [{session, status, sound, torn, events, hash, closers, later,
     problems: [{kind, record, start, end, reason}], content: {count, bytes, damaged: [digest],
     unreadable, expired}, reports: [{kind, record, reason, reported_at}]}], "namespaces": [name],
     "evidence": {unreadable, set_aside: [path]}}. Content is null if it cannot be listed; reports
@@ -105,8 +106,9 @@ class _Telling:
         """The sessions of these ids."""
         for session in sessions:
             try:
-                self._tell(self.store.verify(session))
+                self._tell(self.store.verify(session, progress=self._counter(session)))
             except SessionNotFound as error:
+                self._progress.clear()
                 self.code = worst([self.code, exit_code(error)])
                 output.failure(error, exit_code(error), as_json=self._as_json)
 
@@ -114,12 +116,17 @@ class _Telling:
         """All that is stored, then what is not there any more."""
         entries = self.store.list()
         for number, entry in enumerate(entries, 1):
-            self._progress.show(f"{number} of {len(entries)}: {entry.id}")
-            self._tell(_verify(self.store, entry))
+            what = f"{number} of {len(entries)}: {entry.id}"
+            self._progress.show(what)
+            self._tell(_verify(self.store, entry, self._counter(what)))
         self._progress.clear()
         with suppress(PerdureError):
             for vanished in self.store.missing():
                 self._tell(missing(vanished.id, vanished.position))
+
+    def _counter(self, what: str) -> Callable[[int], None]:
+        """Shows how many events of a session are verified."""
+        return lambda events: self._progress.show(f"{events} events verified, {what}")
 
     def _tell(self, report: Report) -> None:
         reports = self._reports[report.session]
@@ -143,10 +150,10 @@ class _Telling:
             _print(report, reports)
 
 
-def _verify(store: Store, entry: Entry) -> Report:
+def _verify(store: Store, entry: Entry, progress: Callable[[int], None]) -> Report:
     """The report of a listed session; one without a header may not be found by its id."""
     try:
-        return store.verify(entry.id)
+        return store.verify(entry.id, progress=progress)
     except SessionNotFound:
         problems = [entry.problem] if entry.problem is not None else []
         return Report(entry.id, "damaged", 0, None, 0, problems, 0)
@@ -172,6 +179,8 @@ def _print(report: Report, reports: list[Damage]) -> None:
         text += f", {output.counted(report.content.blobs, 'blob')}"
     if report.content is not None and report.content.expired:
         text += f", {output.counted(report.content.expired, 'blob')} expired"
+    if report.torn:
+        text += ", torn tail"
     if report.closers:
         text += f", {report.closers} to be added for what a crash left open"
     if report.later:

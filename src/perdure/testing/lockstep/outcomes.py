@@ -144,6 +144,7 @@ def reported(report: Report, *, torn: bool) -> dict[str, Any]:
     told["problems"] = [problem.kind for problem in report.problems]
     if torn:
         told["status"] = "ok" if report.status == "torn" else report.status
+        told["torn"] = False
         told["problems"] = []
     return told
 

@@ -133,32 +133,27 @@ def private(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def schema_written(path: Path, *statements: str) -> None:
+def schema_written(path: Path, statement: str, named: str, **columns: str) -> None:
+    """Something added to the schema, its columns there rewritten afterwards."""
     sound(path)
     connection = apsw.Connection(str(path))
+    connection.execute(statement)
     connection.pragma("writable_schema", 1)
-    for statement in statements:
-        connection.execute(statement)
+    for column, value in columns.items():
+        change = f"UPDATE sqlite_schema SET {column} = ? WHERE name = ?"  # noqa: S608
+        connection.execute(change, (value, named))
     connection.close()
 
 
 def with_internal_trigger(path: Path) -> None:
-    trigger = "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM sessions; END"
-    renamed = "CREATE TRIGGER sqlite_t AFTER INSERT ON records BEGIN DELETE FROM sessions; END"
-    schema_written(
-        path,
-        trigger,
-        f"UPDATE sqlite_schema SET name = 'sqlite_t', sql = '{renamed}' WHERE name = 't'",  # noqa: S608
-    )
+    does = "AFTER INSERT ON records BEGIN DELETE FROM sessions; END"
+    trigger, renamed = (f"CREATE TRIGGER {name} {does}" for name in ("t", "sqlite_t"))
+    schema_written(path, trigger, "t", sql=renamed, name="sqlite_t")
 
 
 def with_odd_view(path: Path) -> None:
     odd = "create/**/view/**/v/**/as/**/select/**/1"
-    schema_written(
-        path,
-        "CREATE VIEW v AS SELECT 1",
-        f"UPDATE sqlite_schema SET sql = '{odd}' WHERE name = 'v'",  # noqa: S608
-    )
+    schema_written(path, "CREATE VIEW v AS SELECT 1", "v", sql=odd)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], None], type[PerdureError], str, str]] = {

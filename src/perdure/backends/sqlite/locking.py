@@ -1,7 +1,7 @@
 """Locks beside the file: `file.db.d/locks/<id>`, those of a namespace in `+<part>/` below that.
 
 Names that begin with `+` never come from an id (see `perdure.model.identity`): they stand for
-namespaces, for what is being moved to or from the trash, and, with `++`, for folders of other locks.
+namespaces, for what is moved to or from the trash, and, with `++`, for folders of other locks.
 """
 
 import os

@@ -18,7 +18,8 @@ def open_medium(kind: str, folder: Path, name: str = "store", **options: Any) ->
     if kind == "memory":
         return perdure.open("memory:", **options)
     if kind in FILES:
-        return perdure.open(f"{kind}:{folder / name}.{kind}", **options)
+        suffix = "perdure" if kind == "bundle" else kind
+        return perdure.open(f"{kind}:{folder / name}.{suffix}", **options)
     return perdure.open(folder / f"{name}-{kind}", encoding=kind, **options)
 
 

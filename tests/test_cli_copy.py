@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import perdure
+from perdure.backends.directory import DirectoryBackend
 from perdure.cli.exits import Exit
 from perdure.cli.main import cli
+from perdure.errors import StorageFull
 from tests.media import assert_equal, lines
 from tests.test_copying import extend, flip, log_of, write
 
@@ -395,6 +398,94 @@ def test_what_is_no_bundle_is_not_imported(here: perdure.Store, there: Path) -> 
     assert "none.perdure is no file" in result.stderr
     assert "text.perdure" in result.stderr
     assert "copied     top" in result.stdout
+
+
+def test_namespaces_of_a_bundle_are_imported(place: Path, there: Path) -> None:
+    """Sessions in namespaces come into the same namespaces below that of the command."""
+    file = place.parent / "all.perdure"
+    with perdure.open(file) as bundle:
+        write(bundle, "a")
+        write(bundle.namespace("x", "y"), "b", count=0)
+        write(bundle.namespace("x"), "gone")
+        bundle.namespace("x").delete("gone")
+        result = run("--store", there, "--namespace", "to", "import", "bundle", file)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.splitlines() == [
+            "copied     a  10 events, 3 blobs",
+            "copied     b in namespace x / y  7 events",
+        ]
+        with perdure.open(there) as target:
+            assert target.list() == []
+            assert_equal(bundle, target.namespace("to"), "a")
+            assert_equal(bundle.namespace("x", "y"), target.namespace("to", "x", "y"), "b")
+            assert target.namespace("to", "x").list() == []
+    (row, other) = told("--store", there, "import", "bundle", file)["sources"][0]["sessions"]
+    assert (row["namespace"], other["namespace"]) == ([], ["x", "y"])
+
+
+def test_an_empty_bundle_says_so(place: Path, there: Path) -> None:
+    """Nothing was imported, and the command does not leave that to be guessed."""
+    file = place.parent / "empty.perdure"
+    with perdure.open(file) as bundle:
+        write(bundle, "a")
+        bundle.delete("a")
+        bundle.empty_trash()
+    result = run("--store", there, "import", "bundle", file)
+    assert (result.exit_code, result.stdout) == (0, f"no sessions in {file}\n")
+
+
+def test_artifacts_that_stayed_behind_are_named(place: Path, there: Path) -> None:
+    """A bundle that came without its artifacts is imported but for these, and that is damage."""
+    file = place.parent / "half.perdure"
+    with perdure.open(file) as bundle, bundle.create("a") as writer:
+        writer.append("note", {"blob": writer.put_blob(os.urandom(300_000))})
+    (artifact,) = (place.parent / "half.artifacts").iterdir()
+    artifact.unlink()
+    result = run("--store", there, "import", "bundle", file)
+    assert result.exit_code == Exit.DAMAGE
+    assert result.stdout == "copied     a  1 event\n"
+    assert f"content {artifact.name} of session 'a' is damaged" in result.stderr
+
+
+@pytest.mark.parametrize("ids", [(), ("a", "b", "c")])
+def test_a_full_destination_is_told_once(
+    here: perdure.Store,
+    place: Path,
+    there: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: tuple[str, ...],
+) -> None:
+    """Why the first was refused, and how many others were left."""
+    for session in "abc":
+        write(here, session)
+
+    def full(*_: object) -> None:
+        raise StorageFull("/p", "no space left")
+
+    monkeypatch.setattr(DirectoryBackend, "put_blob", full)
+    result = run("copy", place, there, *ids)
+    assert result.exit_code == Exit.FAILED
+    assert result.stderr.count("no space left") == 1
+    assert result.stdout == "not tried: 2 sessions\n"
+    document = json.loads(run("copy", place, there, *ids, "--json").stdout)
+    assert (document["sessions"], document["not_tried"]) == ([], 2)
+
+
+def test_a_hint_can_be_pasted(place: Path, there: Path) -> None:
+    """A command in a hint names the file so that a shell takes it for one word."""
+    place.mkdir(mode=0o700)
+    file = place / "it's mine; ls.perdure"
+    with perdure.open(file) as bundle:
+        write(bundle, "a")
+    file.chmod(0o644)
+    result = run("--store", f"bundle:{file}", "ls")
+    hint = result.stderr.partition("`")[2].partition("`")[0]
+    assert "or chmod 600" in result.stderr
+    assert shlex.split(hint) == ["perdure", "import", "bundle", str(file)]
+    assert run("--store", there, *shlex.split(hint)[1:]).exit_code == 0
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert "chmod" not in run("--store", f"bundle:{file}", "ls").stderr
 
 
 def test_a_session_goes_round(here: perdure.Store, place: Path, tmp_path: Path) -> None:

@@ -49,14 +49,17 @@ def said(text: str) -> list[str]:
     return [re.sub("  +", "  ", line).rstrip() for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("name", "least"), [("keeping.md", 21), ("moving.md", 7)])
+@pytest.mark.parametrize(("name", "least"), [("keeping.md", 21), ("moving.md", 14)])
 def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: int) -> None:
     """The commands of a page, run in order, say what stands below them."""
     page = ROOT / "docs" / name
-    program = "\n".join(snippets(page))
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    (tmp_path / "perdure").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perdure "$@"\n')
-    (tmp_path / "perdure").chmod(0o755)
+    code = "\n".join(snippets(page))
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    # Not every machine has SQLite's own shell; that of apsw takes the same commands.
+    for program, module in (("perdure", "perdure"), ("sqlite3", "apsw")):
+        command = tmp_path / program
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        command.chmod(0o755)
     environment = {
         **os.environ,
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

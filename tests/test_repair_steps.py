@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from perdure.errors import (
 from perdure.evidence import Seen
 from perdure.model.record import Position
 from perdure.store import Store
-from perdure.store.findings import Basis, Claims, decide
+from perdure.store.findings import Basis, Claims, Log, decide
 
 ENCODINGS = ("raw", "zst")
 
@@ -367,3 +368,20 @@ def test_ids_of_every_kind_are_repaired(tmp_path: Path, id: str) -> None:
         assert (done.session, done.kept, done.lost) == (id, 1, (1, 5))
         assert store.verify(id).sound
         store.close()
+
+
+def test_much_behind_the_damage_takes_little_memory() -> None:
+    """What is kept in mind of each intact record behind damage is little more than its hash."""
+    events = 5_000
+    with perdure.open("memory:", pack=False) as store:
+        with store.create("s") as session:
+            session.append_many([{"type": "x", "data": [number]} for number in range(events)])
+        backend = store._backend
+        assert isinstance(backend, MemoryBackend)
+        backend._sessions["s"].lines[2] = b"broken\n"
+        tracemalloc.start()
+        found = Log(backend, "s", ()).findings()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (found.later, len(found.stretches)) == (events - 3, 1)
+    assert peak / events < 250

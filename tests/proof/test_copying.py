@@ -22,6 +22,7 @@ from tests.support import SOAK, scaled
 pytestmark = pytest.mark.proof
 
 KILL = "perdure.testing.copying:kill_copiers"
+CUT = "perdure.testing.copy_blackouts:black_out_copies"
 POINTS = ("write.after", "write.half", "sync.before", "move.before", "move.after", "folder.sync")
 
 
@@ -37,6 +38,15 @@ def test_deaths_leave_a_beginning_that_is_gone_on_with(tmp_path: Path, seed: int
         reached |= {f"vfs.half {kind}" for kind in ("sqlite", "bundle")}
         reached |= {f"{point} {kind}" for point in ("vfs.write", "vfs.sync") for kind in KINDS}
         assert reached - counts.keys() == set()
+
+
+def test_what_a_copy_says_outlasts_the_power(tmp_path: Path, seed: int) -> None:
+    """What a copy finds that a dead one left is there for good when it says so."""
+    share = 0.5 if SOAK else 0.03
+    counts = in_own_process(CUT, folder=str(tmp_path), seed=seed, share=share)
+    summarise("loss of power behind copies", seed, counts)
+    assert {f"scene {scene} {kind}" for scene in SCENES for kind in KINDS} <= counts.keys()
+    assert {"copied", "continued", "unchanged"} <= counts.keys()
 
 
 # --- the harness finds copies that keep less ------------------------------------------------------
@@ -88,6 +98,21 @@ def evidence_comes_first() -> None:
     Witness.announce = lambda *_: None  # type: ignore[method-assign]
 
 
+@cache
+def what_is_found_counts() -> None:
+    """Records that nobody noted are taken for durable."""
+
+    def noted(copy: Any) -> Seen:
+        return Seen(copy._id, copy._header.digest, Position(1 << 40, "0" * 64), 1 << 50)
+
+    _Copy._noted = noted  # type: ignore[assignment, method-assign]
+
+
+def open_trusting(path: str, kind: str, runtime: Runtime) -> Store:
+    what_is_found_counts()
+    return open_any(path, kind, runtime)
+
+
 def open_late(path: str, kind: str, runtime: Runtime) -> Store:
     content_comes_last()
     return open_any(path, kind, runtime)
@@ -108,7 +133,7 @@ def open_boasting(path: str, kind: str, runtime: Runtime) -> Store:
     [
         (open_late, "names content before it is there"),
         (open_closing, "is not equal"),
-        (open_boasting, "is called missing"),
+        (open_boasting, "is called missing|were acknowledged and are missing"),
     ],
 )
 def test_a_copy_that_keeps_less_is_found(
@@ -118,3 +143,12 @@ def test_a_copy_that_keeps_less_is_found(
     name = f"tests.proof.test_copying:{opener.__name__}"
     with pytest.raises(Finding, match=found):
         in_own_process(KILL, folder=str(tmp_path), seed=seed, share=0.3, kinds=["raw"], opener=name)
+
+
+@pytest.mark.parametrize("kind", ["raw", "sqlite"])
+def test_a_copy_that_trusts_what_it_finds_is_found(tmp_path: Path, kind: str) -> None:
+    """A copy that calls unchanged what nobody synced fails the proof."""
+    opener = "tests.proof.test_copying:open_trusting"
+    options = {"seed": 5, "share": 0.1, "kinds": [kind], "opener": opener}
+    with pytest.raises(Finding, match="after the loss of power"):
+        in_own_process(CUT, folder=str(tmp_path), **options)

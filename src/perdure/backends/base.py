@@ -180,6 +180,14 @@ class Backend(ABC):
         """The scheme; a backend with a place says where."""
         return f"{self.scheme}:"
 
+    @property
+    def place(self) -> str | None:
+        """Absolute path or address of the medium, one for all namespaces and links; None if none.
+
+        Two backends of one medium have the same.
+        """
+        return None
+
     @abstractmethod
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
         """Take the exclusive right to write an existing session.
@@ -436,6 +444,12 @@ class Backend(ABC):
         """Remove what an interrupted `purge` left."""
 
     # --- the medium ------------------------------------------------------------------------------
+
+    def make(self) -> None:  # noqa: B027 - what is not kept in files is there
+        """Create the medium, empty, where there is none, so that evidence finds a place.
+
+        Raises: `UnsafeFile`, `FormatUnsupported`, `StorageFull`, `StorageUnavailable`.
+        """
 
     def compact(self, hold: Hold, *, only_if_worth: bool = False) -> tuple[int, int]:
         """Store the same records in less room; size before and after.

@@ -6,7 +6,7 @@ from typing import Any
 from perdure.cli import output
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.progress import Progress
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StorageFull
 from perdure.store import Copied, NotCopied, Store
 
 __all__ = ["Told", "copy_each"]
@@ -18,6 +18,7 @@ class Told:
     Attributes:
         copied: what was copied, or was there already.
         failed: what could not be copied.
+        not_tried: how many of these were not tried, after the destination had refused one.
         rows: for JSON, one for each of `copied`.
 
     """
@@ -26,6 +27,7 @@ class Told:
         """Nothing was told yet."""
         self.copied: list[Copied] = []
         self.failed: list[NotCopied] = []
+        self.not_tried = 0
         self.rows: list[dict[str, Any]] = []
         self._codes = [Exit.OK]
         self._as_json = as_json
@@ -46,7 +48,10 @@ class Told:
         self._progress.clear()
         if isinstance(outcome, NotCopied):
             self.failed.append(outcome)
-            self._failure(outcome.error)
+            if outcome.tried:
+                self._failure(outcome.error)
+            else:
+                self.not_tried += 1
         else:
             self.copied.append(outcome)
             self._tell(outcome)
@@ -83,17 +88,31 @@ class Told:
         output.line(text)
 
     def end(self) -> Exit:
-        """Leave a clean line; what the command ends with."""
+        """Leave a clean line, say what was not tried; what the command ends with."""
         self._progress.clear()
+        if self.not_tried and not self._as_json:
+            output.line(f"not tried: {output.counted(self.not_tried, 'session')}")
         return self.code
 
 
 def copy_each(
-    source: Store, target: Store, sessions: list[str], told: Callable[[Copied | NotCopied], None]
+    source: Store,
+    target: Store,
+    sessions: list[str],
+    told: Callable[[Copied | NotCopied], None],
+    parts: tuple[str, ...] = (),
 ) -> None:
-    """Copy these sessions, each once; who fails keeps no other from its turn."""
+    """Copy these sessions, each once; who fails keeps no other from its turn.
+
+    But where the destination is full the others are not tried. `parts` is the namespace of both.
+    """
+    full: StorageFull | None = None
     for session in dict.fromkeys(sessions):
+        if full is not None:
+            told(NotCopied(session, full, parts, tried=False))
+            continue
         try:
-            told(source.copy(session, target))
+            told(source.copy(session, target)._replace(namespace=parts))
         except PerdureError as error:
-            told(NotCopied(session, error))
+            full = error if isinstance(error, StorageFull) else None
+            told(NotCopied(session, error, parts))

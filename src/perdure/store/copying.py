@@ -9,7 +9,6 @@ source stands in the middle of a turn, so does its copy.
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import zip_longest
-from pathlib import Path
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Blob, Hold
@@ -23,7 +22,9 @@ from perdure.errors import (
     SessionExists,
     SessionNotFound,
     StorageUnavailable,
+    UnsafeFile,
 )
+from perdure.evidence import Seen
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
@@ -51,9 +52,10 @@ class Copied(NamedTuple):
         events: number of events that this call brought there.
         blobs: number of blobs that this call brought there.
         status: "copied" (new there), "continued" (something was added), "unchanged" (it was all
-            there), or "ahead" (the destination went on behind all that the source has; nothing
-            was written).
-        problems: what stayed behind and why: damaged content.
+            there), or "ahead" (the destination went on behind all that the source has; nothing of
+            it was copied).
+        problems: what stayed behind and why: content that is damaged, not there, or in no file
+            of ours.
         namespace: where it is below the store that was copied, outermost part first.
 
     """
@@ -86,20 +88,18 @@ def refuse_same_place(source: Backend, target: Backend, *, inside: bool = False)
     above, below = source.parts, target.parts
     if below[: len(above)] != above or (below != above and not inside):
         return
-    if not _same_medium(source, target, within=below != above):
+    if not _same_medium(source, target):
         return
     if below == above:
         raise InvalidValue("other", "is the place that is to be copied", hint="name another one")
     raise InvalidValue("other", "lies in the namespace that is to be copied")
 
 
-def _same_medium(source: Backend, target: Backend, *, within: bool) -> bool:
-    """Whether both are in one place, or one `within` the other: a backend says where it is."""
-    here, there = (repr(each).partition(":")[2] for each in (source, target))
-    if source.scheme != target.scheme or not (here and there):
+def _same_medium(source: Backend, target: Backend) -> bool:
+    """Whether both are on one medium; those that have no place are told by what they remember."""
+    if source.place is None or target.place is None:
         return source.evidence is target.evidence
-    place, other = Path(here).resolve(), Path(there).resolve()
-    return other == place or (within and other.is_relative_to(place))
+    return source.place == target.place
 
 
 def copy_session(session: str, source: Side, target: Side, wait: float = 0.0) -> Copied:
@@ -139,6 +139,8 @@ class _Copy:
         self._source = source
         self._target = target
         self._problems: list[PerdureError] = []
+        self._fault: PerdureError | None = None
+        self._listed: list[Blob] | None = None
         self._events = 0
         self._blobs = 0
 
@@ -151,7 +153,7 @@ class _Copy:
                 if error.deleted_at is not None or error.missing is not None:
                     raise
                 # Another copy of the same was faster: what was put for this one is gone with it.
-                self._blobs, self._problems = 0, []
+                self._blobs, self._problems, self._listed = 0, [], None
                 at = self._standing()
                 if at is None:
                     raise
@@ -200,14 +202,21 @@ class _Copy:
         return facts.ending.position
 
     def _go_on(self, at: Position, wait: float) -> Copied:
-        if self._is_ahead(at):
-            return self._arrived(at, "ahead")
-        if at == self._until and not self._lacking() and not self._expired():
-            return self._arrived(at, "unchanged")
+        ahead = self._is_ahead(at)
+        seen = self._noted()
+        doubtful = self._doubtful(seen)
+        if seen is not None and seen.position.seq >= self._until.seq and not doubtful:
+            # Nobody notes what is not durable.
+            if ahead:
+                return self._arrived(at, "ahead")
+            if at == self._until and not self._lacking() and not self._expired():
+                return self._arrived(at, "unchanged")
         backend, witness = self._target[:2]
         hold = backend.lock(self._id, wait=wait)
         try:
+            # Whoever wrote what is found may have died before its sync.
             settled(backend, witness, hold, bare(backend))
+            self._put_again(hold, doubtful)
             witness.moved(self._header, hold.position)
             # Others may have written until the lock was there.
             if self._is_ahead(hold.position):
@@ -226,6 +235,34 @@ class _Copy:
             return self._arrived(hold.position, status)
         finally:
             hold.release()
+
+    def _noted(self) -> Seen | None:
+        """What is remembered of this log in the destination; all up to there is durable."""
+        witness = self._target.witness
+        with suppress(PerdureError):
+            # What this process knows already is not settled again.
+            witness.push()
+        seen = witness.about(self._id).seen
+        return next((one for one in seen if one.digest == self._header.digest), None)
+
+    def _doubtful(self, seen: Seen | None) -> list[Blob]:
+        """The content there that was put last, unless the log was noted since.
+
+        Content is put one by one, each synced before the next: whoever died left one at most that
+        is there and not durable, the last, or one of those with the same time.
+        """
+        stored = [*self._target.backend.blobs(self._id)]
+        last = max((blob.stored_at for blob in stored), default=0)
+        if seen is not None and last <= seen.seen_at:
+            return []
+        return [blob for blob in stored if blob.stored_at == last]
+
+    def _put_again(self, hold: Hold, blobs: list[Blob]) -> None:
+        """Make content durable that is there; what is damaged is left to be found."""
+        backend = self._target.backend
+        for blob in blobs:
+            with suppress(ContentDamaged, ContentExpired, InvalidValue, UnsafeFile):
+                backend.put_blob(hold, content_of(backend, self._id, blob.digest))
 
     def _is_ahead(self, at: Position) -> bool:
         """Whether the destination, which stands at `at`, holds all events of the source and more.
@@ -312,7 +349,14 @@ class _Copy:
     # --- content -------------------------------------------------------------------------------
 
     def _content(self) -> list[Blob]:
-        return [*self._source.backend.blobs(self._id)]
+        """What the source lists; read once: the log names nothing that was put since."""
+        if self._listed is None:
+            try:
+                self._listed = [*self._source.backend.blobs(self._id)]
+            except UnsafeFile as error:
+                self._listed = []
+                self._problems.append(error)
+        return self._listed
 
     def _lacking(self) -> list[Blob]:
         """Content of the source that the destination does not have, or not in this size."""
@@ -329,12 +373,35 @@ class _Copy:
     def _put(self, hold: Hold, blobs: list[Blob]) -> None:
         for blob in blobs:
             try:
-                parts = content_of(self._source.backend, self._id, blob.digest)
-                self._target.backend.put_blob(hold, parts)
-            except ContentDamaged as error:
-                self._problems.append(error)
-            except ContentExpired:
-                # It expired since it was listed, and so it does there.
-                continue
+                self._target.backend.put_blob(hold, self._read(blob.digest))
+            except (ContentDamaged, ContentExpired, InvalidValue, UnsafeFile) as error:
+                if error is not self._fault:
+                    raise
+                if not isinstance(error, ContentExpired) or self._is_missing(blob.digest):
+                    self._left(blob.digest, error)
             else:
                 self._blobs += 1
+
+    def _read(self, digest: str) -> Iterator[bytes]:
+        """Content of the source; what is wrong there is told from what is wrong in the other."""
+        try:
+            yield from content_of(self._source.backend, self._id, digest)
+        except PerdureError as error:
+            self._fault = error
+            raise
+
+    def _is_missing(self, digest: str) -> bool:
+        """Whether content that could not be read is still listed, and no log let it expire."""
+        backend = self._source.backend
+        listed = any(blob.digest == digest for blob in backend.blobs(self._id))
+        return listed and digest not in References(backend, self._id).expired
+
+    def _left(self, digest: str, error: PerdureError) -> None:
+        """Name content that stays behind."""
+        if not isinstance(error, ContentDamaged):
+            missing = isinstance(error, ContentExpired)
+            reason = "its bytes are not there" if missing else error.message
+            hint = "" if missing else error.hint
+            error = ContentDamaged(self._id, digest, reason)
+            error.hint = hint or error.hint
+        self._problems.append(error)

@@ -11,11 +11,12 @@ from perdure.errors import (
     PerdureError,
     SessionDamaged,
     SessionNotFound,
+    StorageFull,
     StorageUnavailable,
 )
 from perdure.evidence import Acceptance, Deleted, Seen
 from perdure.model import values
-from perdure.model.header import check_id, new_header
+from perdure.model.header import check_id
 from perdure.runtime import Runtime
 from perdure.store.copying import Copied, Side, copy_session, refuse_same_place
 from perdure.store.keeping import check_wait
@@ -23,8 +24,6 @@ from perdure.store.retention import Retention
 from perdure.store.witness import Witness
 
 __all__ = ["Moving", "NotCopied", "Outcome"]
-
-_ANY_ID = "?"
 
 
 class NotCopied(NamedTuple):
@@ -34,12 +33,15 @@ class NotCopied(NamedTuple):
         session: its id; None if the error is about the namespace or about what is remembered.
         error: why.
         namespace: where it is below the store that was copied, outermost part first.
+        tried: False if it was not read any more, because the error, of one that came before, says
+            that the other store takes nothing.
 
     """
 
     session: str | None
     error: PerdureError
     namespace: tuple[str, ...] = ()
+    tried: bool = True
 
 
 Outcome = Copied | NotCopied
@@ -94,8 +96,9 @@ class Moving(ABC):
     ) -> list[Outcome]:
         """Copy all sessions to `other`, those of the namespaces below too, as by `copy`.
 
-        What cannot be copied is named in its place and stops nothing else. `progress` is called
-        with each outcome as soon as it is known.
+        What cannot be copied is named in its place and stops nothing else, unless `other` is full
+        or takes no session any more: then all further ones are outcomes with the same error that
+        were not `tried`. `progress` is called with each outcome as soon as it is known.
 
         What is remembered beside the logs comes along: the tombstones of deleted sessions, the
         positions of those that vanished, and what was accepted. Deleted sessions themselves stay
@@ -114,9 +117,10 @@ class Moving(ABC):
             if progress is not None:
                 progress(outcome)
 
+        refusal: PerdureError | None = None
         for parts in [*_spaces(source.backend, tell)]:
             here, there = _sides(self.namespace(*parts), other.namespace(*parts))
-            _copy_space(here, there, parts, tell)
+            refusal = _copy_space(here, there, parts, tell, refusal)
         return outcomes
 
     def _side(self) -> Side:
@@ -139,17 +143,32 @@ def _sides(source: Moving, target: object) -> tuple[Side, Side]:
 
 
 def _copy_space(
-    source: Side, target: Side, parts: tuple[str, ...], tell: Callable[[Outcome], None]
-) -> None:
-    """One namespace: its sessions, then what is remembered of them and of others."""
+    source: Side,
+    target: Side,
+    parts: tuple[str, ...],
+    tell: Callable[[Outcome], None],
+    refusal: PerdureError | None,
+) -> PerdureError | None:
+    """One namespace: its sessions, then what is remembered of them and of others.
+
+    After the `refusal` of a destination, which is also what this returns, all is named and nothing
+    is read.
+    """
     copied: list[str] = []
     try:
         for entry in [*source.backend.entries()]:
+            if refusal is not None:
+                tell(NotCopied(entry.id, refusal, parts, tried=False))
+                continue
             outcome = _copy_entry(source, target, entry, parts)
             if isinstance(outcome, Copied):
                 copied.append(outcome.session)
+            elif outcome is not None and _takes_nothing(target, outcome.error, entry):
+                refusal = outcome.error
             if outcome is not None:
                 tell(outcome)
+        if refusal is not None:
+            return refusal
         unreadable = source.witness.state().unreadable
         if unreadable is not None:
             raise StorageUnavailable(
@@ -160,6 +179,23 @@ def _copy_space(
         _carry_evidence(source, target, copied)
     except PerdureError as error:
         tell(NotCopied(None, error, parts))
+    return refusal
+
+
+def _takes_nothing(target: Side, error: PerdureError, entry: Entry) -> bool:
+    """Whether a destination that refused one session would refuse all of them."""
+    if isinstance(error, StorageFull):
+        return True
+    if not isinstance(error, StorageUnavailable) or entry.header is None:
+        return False
+    try:
+        # Perhaps it was the source, or this session alone: making room for another tells.
+        target.backend.stage(entry.header).release()
+    except (StorageFull, StorageUnavailable):
+        return True
+    except PerdureError:
+        return False
+    return False
 
 
 def _copy_entry(source: Side, target: Side, entry: Entry, parts: tuple[str, ...]) -> Outcome | None:
@@ -242,8 +278,8 @@ def _carry(
     try:
         carry()
     except StorageUnavailable:
-        # Where nothing was ever stored there is no place for it: what a session needs makes one.
-        target.backend.stage(new_header(_ANY_ID, created_at=0)).release()
+        # Where nothing was ever stored there is no place for it.
+        target.backend.make()
         carry()
 
 

@@ -1,8 +1,8 @@
 """Loss of power behind a copy: what it says of a session has to last.
 
 A copier is killed, another one copies again and tells of each session, and in that moment the power
-goes, as in `perdure.testing.powerloss`. Whatever the other one found in the destination ("unchanged",
-"continued") is then there, events and content, on every disk that may be left.
+goes, as in `perdure.testing.powerloss`. Whatever the other one found in the destination
+("unchanged", "continued") is then there, events and content, on every disk that may be left.
 
 `black_out_copies` forks: see `perdure.testing.crash`.
 """
@@ -26,7 +26,6 @@ from perdure.testing.disk import Disk, Policy
 from perdure.testing.keeping import without_waiting
 from perdure.testing.ledger import Finding, Note
 from perdure.testing.powerloss import draw_policies, lay_out
-from perdure.testing.vfs import standing_between
 
 __all__ = ["black_out_copies"]
 
@@ -70,11 +69,7 @@ class _Film(NamedTuple):
 
         executioner = Executioner(death, note, observer=observer)
         executioner.arm()
-        with (
-            standing_between(to_disk=False),
-            open_store(self.source) as source,
-            self.open(self.place) as target,
-        ):
+        with open_store(self.source) as source, self.open(self.place) as target:
             source.copy_all(target, progress=tell)
             note(Note("visits", facts={"names": executioner.names}))
 
@@ -120,11 +115,7 @@ class _Run:
         told = f"{note.session} {note.facts} {policy}"
         crash.arm(without_sync=True)
         try:
-            with (
-                standing_between(),
-                open_store(self.film.source) as source,
-                self.film.open(image) as target,
-            ):
+            with open_store(self.film.source) as source, self.film.open(image) as target:
                 try:
                     _check_kept(source, target, note)
                 except (Finding, PerdureError) as error:
@@ -184,8 +175,9 @@ def black_out_copies(
     try:
         with without_waiting():
             for kind in kinds:
+                replay = partial(_black_out, kind=kind, opener=open_target, counts=counts)
                 for scene in SCENES:
-                    _black_out(folder, rng, share, kind, scene, open_target, counts)
+                    replay(folder, rng, share, scene=scene)
     finally:
         copying.BATCH_RECORDS = usual
     return dict(counts)
@@ -195,6 +187,7 @@ def _black_out(
     folder: str,
     rng: random.Random,
     share: float,
+    *,
     kind: str,
     scene: str,
     opener: Opener,

@@ -65,6 +65,13 @@ class DirectoryBackend(RepairingBackend):
     def __repr__(self) -> str:
         return f"dir:{self._space.path}"
 
+    @property
+    def place(self) -> str:
+        return os.path.realpath(self._space.root.path)
+
+    def make(self) -> None:
+        self._space.make().close()
+
     # --- namespaces ------------------------------------------------------------------------------
 
     def namespace(self, part: str) -> Self:

@@ -27,9 +27,10 @@ def command(
     use meanwhile. Deleted sessions stay in its trash.
 
     JSON: {source, destination, sessions: [{session, namespace, status, position: {seq, hash},
-    events, blobs, problems: [{code, message}]}]}, where status is copied, continued, unchanged or
-    ahead (DST has more). Exit code 3 if one is damaged, 1 if one went on differently in DST, 4 if
-    somebody writes it there, 5 if it is not there; all others are copied.
+    events, blobs, problems: [{code, message}]}], not_tried}, where status is copied, continued,
+    unchanged or ahead (DST has more), and not_tried counts sessions that were left when DST was
+    full or gone. Exit code 3 if one is damaged, 1 if one went on differently in DST or DST takes no
+    more, 4 if somebody writes it there, 5 if it is not there; all others are copied.
     """
     here, there = opened_at(ctx, source), opened_at(ctx, target)
     told = Told(as_json=as_json)
@@ -39,7 +40,8 @@ def command(
         here.copy_all(there, progress=told)
     code = told.end()
     if as_json:
-        output.document({"source": source, "destination": target, "sessions": told.rows})
+        body = {"source": source, "destination": target, "sessions": told.rows}
+        output.document(body | {"not_tried": told.not_tried})
     elif not told.count and not told.failed:
         output.line(f"no sessions in {source}")
     return code

@@ -38,7 +38,8 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
     which is then continued. `perdure import bundle` reads it, and every command does with
     `--store FILE`, if its name ends in .perdure.
 
-    JSON: {session, format, file, sessions: as `perdure copy`}. Exit codes as `perdure copy`.
+    JSON: {session, format, file, sessions and not_tried: as `perdure copy`}. Exit codes as `perdure
+    copy`.
     """
     store = opened(ctx)
     headers = _family(store, session)
@@ -60,7 +61,7 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
     if as_json:
         name = str(Path(target).absolute())
         body = {"session": session, "format": form, "file": name, "sessions": told.rows}
-        output.document(body)
+        output.document(body | {"not_tried": told.not_tried})
     elif code is Exit.OK:
         output.line(f"{output.counted(len(headers), 'session')} in {target}")
     return code

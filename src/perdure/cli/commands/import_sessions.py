@@ -11,6 +11,7 @@ from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.errors import PerdureError
 from perdure.importers.formats import FORMATS
+from perdure.store import Store
 
 __all__ = ["command"]
 
@@ -35,8 +36,8 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
     it was sound.
 
     A bundle's sessions are copied as by `perdure copy`, and so are JSON and exit codes: {format,
-    sources: [{path, sessions}]}. The file may be anybody's: it is only read, and what it says of
-    other sessions is not believed.
+    sources: [{path, sessions, not_tried}]}. The file may be anybody's: it is only read, and what it
+    says of other sessions is not believed. Sessions in namespaces of it come into the same ones.
     """
     if format_name == _BUNDLE:
         return _import_bundles(ctx, paths, as_json=as_json)
@@ -58,7 +59,6 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
 
 def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool) -> int:
     from perdure.backends import open_backend
-    from perdure.store import Store
 
     store = opened(ctx)
     codes, sources = [Exit.OK], []
@@ -68,15 +68,30 @@ def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool
             if not Path(path).is_file():
                 raise PerdureError(f"{path} is no file", hint="name what `perdure export` wrote")
             with Store(open_backend(f"{_BUNDLE}:{path}", untrusted=True)) as bundle:
-                copy_each(bundle, store, [entry.id for entry in bundle.list()], told)
+                _import_bundle(bundle, store, told)
+                if not (told.count or as_json):
+                    output.line(f"no sessions in {path}")
         except PerdureError as error:
             codes.append(exit_code(error))
             output.failure(error, codes[-1], as_json=as_json)
         codes.append(told.end())
-        sources.append({"path": str(Path(path).absolute()), "sessions": told.rows})
+        source = {"path": str(Path(path).absolute()), "sessions": told.rows}
+        sources.append(source | {"not_tried": told.not_tried})
     if as_json:
         output.document({"format": _BUNDLE, "sources": sources})
     return worst(codes)
+
+
+def _import_bundle(bundle: Store, store: Store, told: Told) -> None:
+    """All its sessions, those of its namespaces too; nothing of what it remembers."""
+    # Somebody else's file may nest them as deep as it likes.
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        parts = waiting.pop()
+        here = bundle.namespace(*parts)
+        sessions = [entry.id for entry in here.list()]
+        copy_each(here, store.namespace(*parts), sessions, told, parts)
+        waiting += [(*parts, part) for part in reversed(here.namespaces())]
 
 
 def _print(source: dict[str, Any]) -> None:

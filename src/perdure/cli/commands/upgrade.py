@@ -27,9 +27,9 @@ def command(ctx: click.Context, source: str, target: str, as_json: bool) -> int:
     copy`; at the end each session in DST is read whole and compared with the one in SRC. SRC stays
     as it is. Deleted sessions stay in its trash.
 
-    JSON: {source, destination, finished, sessions: as `perdure copy`, verified, in_trash}, where
-    verified counts sessions and in_trash the deleted ones that stay behind. Exit code as `perdure
-    copy`; 3 also if a session in DST is not sound.
+    JSON: {source, destination, finished, sessions and not_tried: as `perdure copy`, verified,
+    in_trash}, where verified counts sessions and in_trash the deleted ones that stay behind. Exit
+    code as `perdure copy`; 3 also if a session in DST is not sound.
     """
     here, there = opened_at(ctx, source), opened_at(ctx, target)
     _refuse_others(here, there, target)
@@ -47,7 +47,8 @@ def command(ctx: click.Context, source: str, target: str, as_json: bool) -> int:
     in_trash = _trashed(here)
     if as_json:
         body: dict[str, Any] = {"source": source, "destination": target, "finished": finished}
-        body |= {"sessions": told.rows, "verified": verified, "in_trash": in_trash}
+        body |= {"sessions": told.rows, "not_tried": told.not_tried}
+        body |= {"verified": verified, "in_trash": in_trash}
         output.document(body)
         return code
     if not told.count and not told.failed:

@@ -57,9 +57,9 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: in
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     # Not every machine has SQLite's own shell; that of apsw takes the same commands.
     for program, module in (("perdure", "perdure"), ("sqlite3", "apsw")):
-        command = tmp_path / program
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
-        command.chmod(0o755)
+        script = tmp_path / program
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
     environment = {
         **os.environ,
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

@@ -77,6 +77,7 @@ PRELUDE = """
 import os, signal, subprocess, sys
 import apsw
 import perdure
+import perdure.backends.sqlite
 from perdure.errors import *
 
 def put(session, first, count):

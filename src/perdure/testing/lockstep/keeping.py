@@ -1,11 +1,13 @@
 """Steps of keepers: content, expiry, the trash, what is remembered, listings, compaction."""
 
 import hashlib
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from perdure.errors import SessionBusy, SessionNotFound
 from perdure.testing.lockstep.media import TICK_MS, Name, Site, Space
 from perdure.testing.lockstep.outcomes import deleted, expiry, facts, numbered, spaces
 from perdure.testing.lockstep.writing import Writing, drawn_names
@@ -25,6 +27,14 @@ _RULES = st.just({"older_than": 0}) | st.fixed_dictionaries(
     },
 )
 """What expires."""
+
+_LEFT_ALONE = "somebody writes it"
+
+
+def _written(site: Site, name: Name) -> bool:
+    with suppress(SessionNotFound):
+        return site.backend(name[0]).holder(name[1]) is not None
+    return False
 
 
 class Keeping(Writing):
@@ -212,7 +222,14 @@ class Keeping(Writing):
 
         def act(site: Site) -> object:
             other = self.sites[(self.sites.index(site) + on) % len(self.sites)]
-            copied = site.space(name[0]).copy(name[1], other.space(space))
+            try:
+                copied = site.space(name[0]).copy(name[1], other.space(space))
+            except SessionBusy:
+                return _LEFT_ALONE
+            if copied.status in ("unchanged", "ahead") and _written(other, target):
+                # Whether it has to be waited for depends on what the medium's own clock says of
+                # the content there.
+                return _LEFT_ALONE
             if copied.status == "continued":
                 other.torn.discard(target)
             problems = [facts(problem) for problem in copied.problems]

@@ -335,7 +335,7 @@ def test_verify_ends_with_3_on_damage(line: Line, session: str, interrupted: str
     damage(line, session)
     result = line("verify")
     assert result.exit_code == Exit.DAMAGE
-    assert "damaged      done  1 events, 1 intact ones behind the damage" in result.stdout
+    assert "damaged      done  1 event, 1 intact one behind the damage" in result.stdout
     assert "record at event 1, bytes " in result.stdout
     assert "checksum does not match" in result.stdout
     assert line("verify", interrupted).exit_code == Exit.OK
@@ -414,6 +414,16 @@ def test_wrong_usage_ends_with_2(line: Line) -> None:
     for arguments in (["show"], ["ls", "--nope"], ["nope"], []):
         assert line(*arguments).exit_code == Exit.USAGE
     assert line.error("show")["code"] == "usage"
+
+
+@pytest.mark.parametrize("option", ["--store", "--namespace"])
+def test_an_option_behind_the_command_is_told_its_place(option: str) -> None:
+    """Whoever writes --store last is told where it stands, not of another option."""
+    result = CliRunner().invoke(cli, ["ls", option, "x"])
+    assert result.exit_code == Exit.USAGE
+    assert result.stderr == (
+        f"error: {option} stands before the command\nhint: perdure {option} … ls …\n"
+    )
 
 
 def test_damaged_store_is_refused(line: Line) -> None:

@@ -3,6 +3,9 @@
 import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,12 +146,53 @@ def test_copy_says_what_diverged_and_what_is_busy(
     assert "went on differently in the two stores, from event 10 on" in result.stderr
 
 
-def test_copy_of_nothing(place: Path, there: Path) -> None:
-    """A store that is not there holds nothing, and none appears."""
+def test_copy_of_nothing(here: perdure.Store, place: Path, there: Path) -> None:
+    """A store that holds no session is said to, and none appears."""
+    write(here, "a")
+    here.delete("a")
+    here.empty_trash()
+    here.forget("a")
     result = run("copy", place, there)
     assert (result.exit_code, result.stdout) == (0, f"no sessions in {place}\n")
+    assert not there.exists()
+
+
+@pytest.mark.parametrize("command", ["copy", "upgrade"])
+@pytest.mark.parametrize("form", ["{}", "dir:{}", "sqlite:{}", "{}.perdure"])
+def test_a_source_that_is_not_there_is_an_error(
+    place: Path, there: Path, command: str, form: str
+) -> None:
+    """Whoever mistypes the name of the store does not take the backup for done."""
+    name = form.format(place)
+    result = run(command, name, there)
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
+    assert result.stderr.startswith(f"error: there is no store at {name}\n")
     assert not place.exists()
     assert not there.exists()
+
+
+def test_what_cannot_be_read_is_told_once(place: Path, there: Path) -> None:
+    """A source that is no store is named, for its sessions and namespaces together."""
+    place.write_text("a file")
+    result = run("copy", place, there)
+    assert result.exit_code == Exit.FAILED
+    assert result.stderr.count("error: ") == 1
+    assert "an SQLite file as sqlite:PATH" in result.stderr
+
+
+@pytest.mark.parametrize("ids", [(), ("a", "b", "c")])
+def test_a_destination_that_takes_nothing_is_told_once(
+    here: perdure.Store, place: Path, there: Path, ids: tuple[str, ...]
+) -> None:
+    """Why nothing can be stored there is said for the first session, and the others are counted."""
+    for session in "abc":
+        write(here, session)
+    there.mkdir(mode=0o777)
+    there.chmod(0o777)
+    result = run("copy", place, f"sqlite:{there / 'x.db'}", *ids)
+    assert result.exit_code == Exit.FAILED
+    assert result.stderr.count("error: ") == 1
+    assert result.stdout == "not tried: 2 sessions\n"
 
 
 def test_copy_onto_itself_is_refused(here: perdure.Store, place: Path) -> None:
@@ -224,6 +268,55 @@ def test_upgrade_goes_only_where_nothing_else_is(
     assert "holds session 'other', which is not of this store" in result.stderr
     with perdure.open(there) as target:
         assert target.list() == []
+
+
+def test_upgrade_goes_on_after_a_deletion(
+    here: perdure.Store, place: Path, there: Path, tmp_path: Path
+) -> None:
+    """What was deleted in the old store since is there rightly, and is said to be left over."""
+    for space in (here, here.namespace("x")):
+        for session in ("a", "trashed", "purged"):
+            write(space, session)
+    told("upgrade", place, there)
+    for space in (here, here.namespace("x")):
+        space.delete("purged")
+        space.empty_trash()
+        space.delete("trashed")
+    result = run("upgrade", place, there)
+    assert (result.exit_code, result.stderr) == (0, "")
+    over = f"still in {there}, though no more in {place}: "
+    assert [line for line in result.stdout.splitlines() if line.startswith("still")] == [
+        f"{over}purged",
+        f"{over}trashed",
+        f"{over}purged in namespace x",
+        f"{over}trashed in namespace x",
+    ]
+    assert told("upgrade", place, there)["left_over"] == [
+        {"session": session, "namespace": parts}
+        for parts in ([], ["x"])
+        for session in ("purged", "trashed")
+    ]
+    with perdure.open(tmp_path / "other") as other:
+        write(other, "trashed")
+    result = run("upgrade", place, tmp_path / "other")
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
+    assert "holds session 'trashed', which is not of this store" in result.stderr
+
+
+def test_upgrade_refuses_what_lies_in_the_trash(
+    here: perdure.Store, place: Path, there: Path
+) -> None:
+    """A deleted session of another store is one that DST holds; one of this store is not."""
+    write(here, "a")
+    with perdure.open(there) as target:
+        here.copy("a", target)
+        target.delete("a")
+        assert run("upgrade", place, there).stderr.startswith("error: session 'a' was deleted")
+        write(target.namespace("x"), "other")
+        target.namespace("x").delete("other")
+    result = run("upgrade", place, there)
+    assert result.exit_code == Exit.FAILED
+    assert "holds session 'other' in its trash, which is not of this store" in result.stderr
 
 
 def test_upgrade_is_continued(here: perdure.Store, place: Path, there: Path) -> None:
@@ -312,6 +405,103 @@ def test_an_exported_file_may_be_moved_away(
     with perdure.open(file) as bundle:
         assert_equal(here, bundle, "a")
         assert bundle.missing() == []
+
+
+def test_an_export_that_was_killed_is_finished(
+    here: perdure.Store, place: Path, tmp_path: Path
+) -> None:
+    """What a dead export left in the WAL is brought into the file, though nothing is new."""
+    write(here, "a")
+    file = tmp_path / "a.perdure"
+    child = (
+        "import os, signal\n"
+        "from perdure.backends.sqlite.medium import Medium\n"
+        "Medium.close = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from perdure.cli.main import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", child, "--store", str(place), "export", "a", str(file)]
+    dead = subprocess.run(command, check=False, capture_output=True, timeout=60)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    wal = file.with_name("a.perdure-wal")
+    assert wal.stat().st_size
+    with perdure.open(file) as reader:
+        # Somebody who has it open keeps the WAL there.
+        events = reader.read_from("a")
+        next(events)
+        result = run("--store", place, "export", "a", file)
+        assert "is not complete without a.perdure-wal" in result.stderr
+        del events
+    result = run("--store", place, "export", "a", file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0] == "unchanged  a"
+    assert not wal.exists()
+    alone = tmp_path / "alone"
+    alone.mkdir(mode=0o700)
+    file.rename(alone / "a.perdure")
+    with perdure.open(alone / "a.perdure") as bundle:
+        assert_equal(here, bundle, "a")
+
+
+def test_a_file_that_is_gone_counts_for_nothing(
+    here: perdure.Store, place: Path, tmp_path: Path
+) -> None:
+    """What is remembered beside a name is of the file that was there: deleted, vanished, all."""
+    for session in ("a", "b", "c"):
+        write(here, session)
+    file = tmp_path / "a.perdure"
+    with perdure.open(file) as bundle:
+        here.copy_all(bundle)
+        write(bundle.namespace("x"), "d")
+        bundle.delete("a")
+        bundle.delete("b")
+        bundle.empty_trash()
+    assert run("--store", place, "export", "a", file).exit_code != 0
+    file.unlink()
+    assert told("--store", place, "export", "a", file)["sessions"][0]["status"] == "copied"
+    with perdure.open(file) as bundle:
+        assert_equal(here, bundle, "a")
+        assert bundle.missing() == bundle.namespace("x").missing() == []
+        assert here.copy("b", bundle).status == "copied"
+
+
+@pytest.mark.parametrize("name", ["/{0}/y.perdure", "~/y.perdure", "with space/y.perdure"])
+def test_a_file_is_named_by_a_path(
+    here: perdure.Store, place: Path, there: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An argument FILE is taken as it stands: two slashes name no host, a tilde is no home."""
+    write(here, "a")
+    home = there.parent / "home"
+    home.mkdir(mode=0o700)
+    work = there.parent / "work"
+    work.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(work)
+    path = name.format(work)
+    found = told("--store", place, "export", "a", path)
+    assert [*home.iterdir()] == []
+    assert Path(path).is_file()
+    assert Path(found["file"]).samefile(path)
+    imported = told("--store", there, "import", "bundle", path)["sources"][0]
+    assert Path(imported["path"]).samefile(path)
+    with perdure.open(there) as target:
+        assert_equal(here, target, "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("out/a.perdure/", "names a folder"), ("bundle:a.perdure", "begins like a location")],
+)
+def test_what_names_no_file_is_refused(
+    here: perdure.Store, place: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    """A folder and a location are no FILE, and nothing appears."""
+    write(here, "a")
+    monkeypatch.chdir(place.parent)
+    result = run("--store", place, "export", "a", name)
+    assert result.exit_code == Exit.USAGE
+    assert reason in result.stderr
+    assert [*place.parent.iterdir()] == [place]
 
 
 def test_export_refuses_what_is_there(here: perdure.Store, place: Path, tmp_path: Path) -> None:

@@ -260,6 +260,24 @@ def test_accepting_is_one_step(evidence: Evidence) -> None:
     assert evidence.acceptances("", "s") == [first, second]
 
 
+def test_forgetting_all_leaves_nothing(evidence: Evidence) -> None:
+    """Where the store is gone nothing counts any more: no namespace, no decision, no tombstone."""
+    for space in ("", "a/b"):
+        evidence.accept(space, Acceptance("s", DIGEST, at(2), at(9), 50))
+        evidence.bury(space, Deleted("s", DIGEST, 2))
+        evidence.report(space, Damage("s", "record", 4, "bad", 1))
+        evidence.note([(space, known("t"))])
+    evidence.forget_all()
+    for space in ("", "a/b"):
+        assert evidence.everything_known(space) == []
+        assert evidence.all_deleted(space) == []
+        assert evidence.reports(space) == []
+        assert evidence.acceptances(space, "s") == []
+    # Forgetting left no mark that keeps what is seen now from being noted.
+    evidence.note([("", known("t"))])
+    assert evidence.everything_known("") == [known("t")]
+
+
 def test_forgetting_keeps_decisions(evidence: Evidence) -> None:
     """A forgotten id is unknown, not deleted and not damaged; what people decided stays."""
     accepted = Acceptance("s", DIGEST, at(2), at(9), 50)

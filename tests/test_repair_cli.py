@@ -58,6 +58,8 @@ def test_a_repair_is_foretold_and_done(line: Line, store: perdure.Store) -> None
         "    the log as it was: aside, as repair-1",
     ]
     assert line.log("s").read_bytes() == before
+    without = line("repair", "s", "--dry-run").stdout
+    assert "behind the damage, none taken over; --salvage would, and only now\n" in without
     plan = line.json("repair", "s", "--dry-run", ends=Exit.DAMAGE)
     assert (plan["done"], plan["needed"], plan["sound"]) == (False, True, False)
 

@@ -150,8 +150,8 @@ class SessionExists(PerdureError):
         if deleted_at is not None:
             message = f"session {session!r} was deleted at {_clock(deleted_at)} and keeps its id"
             hint = (
-                "store.restore(id) brings it back; once the trash is emptied, store.forget(id) or "
-                "`perdure forget` frees the id"
+                "store.restore(id) or `perdure restore` brings it back; once the trash is emptied, "
+                "store.forget(id) or `perdure forget` frees the id"
             )
         elif missing is not None:
             message = f"session {session!r} was stored here, up to event {missing}, and is gone"

@@ -446,7 +446,7 @@ class Backend(ABC):
     # --- the medium ------------------------------------------------------------------------------
 
     def make(self) -> None:  # noqa: B027 - what is not kept in files is there
-        """Create the medium, empty, where there is none, so that evidence finds a place.
+        """Create the medium, empty, where there is none; one to hand on is whole in its file then.
 
         Raises: `UnsafeFile`, `FormatUnsupported`, `StorageFull`, `StorageUnavailable`.
         """

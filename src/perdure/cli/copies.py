@@ -1,15 +1,25 @@
 """What commands that copy sessions have in common: one line for each, as soon as it is known."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import click
+
+from perdure.backends import Backend, open_backend
 from perdure.cli import output
 from perdure.cli.exits import Exit, exit_code, worst
+from perdure.cli.options import opened_at
 from perdure.cli.progress import Progress
-from perdure.errors import PerdureError, StorageFull
+from perdure.errors import InvalidValue, PerdureError
 from perdure.store import Copied, NotCopied, Store
+from perdure.store.moving import takes_nothing
 
-__all__ = ["Told", "copy_each"]
+__all__ = ["BUNDLE", "Told", "bundle_at", "copy_each", "source_at"]
+
+BUNDLE = "bundle"
+"""What the format is called."""
 
 
 class Told:
@@ -104,15 +114,52 @@ def copy_each(
 ) -> None:
     """Copy these sessions, each once; who fails keeps no other from its turn.
 
-    But where the destination is full the others are not tried. `parts` is the namespace of both.
+    But where the destination is full, or takes nothing any more, the others are not tried. `parts`
+    is the namespace of both.
     """
-    full: StorageFull | None = None
+    refusal: PerdureError | None = None
     for session in dict.fromkeys(sessions):
-        if full is not None:
-            told(NotCopied(session, full, parts, tried=False))
+        if refusal is not None:
+            told(NotCopied(session, refusal, parts, tried=False))
             continue
         try:
             told(source.copy(session, target)._replace(namespace=parts))
         except PerdureError as error:
-            full = error if isinstance(error, StorageFull) else None
+            refusal = error if takes_nothing(source, target, session, error) else None
             told(NotCopied(session, error, parts))
+
+
+def source_at(ctx: click.Context, location: str) -> Store:
+    """The store that is copied from; as `opened_at`, but it has to be there.
+
+    Raises:
+        PerdureError: it is not. A backup of a name that was mistyped would succeed every night.
+
+    """
+    place = open_backend(location).place
+    # Another kind of address is for its backend to look up.
+    if place is not None and Path(place).is_absolute() and not os.path.lexists(place):
+        raise PerdureError(f"there is no store at {location}", hint="nothing was copied")
+    return opened_at(ctx, location)
+
+
+def bundle_at(path: str, *, untrusted: bool = False) -> Backend:
+    """The bundle that an argument FILE names: a path as it stands, no location.
+
+    Raises:
+        InvalidValue: no bundle can have that name.
+
+    """
+    if path.startswith(f"{BUNDLE}:"):
+        # Every command would take a file of this name for another one.
+        reason = f"{path!r:.200} begins like a location"
+        raise InvalidValue("FILE", reason, hint=f"write the path alone, without {BUNDLE}:")
+    if path.endswith("/"):
+        reason = f"{path!r:.200} names a folder"
+        raise InvalidValue("FILE", reason, hint="name a file; its name ends in .perdure")
+    try:
+        # Behind a scheme, two slashes would begin a host, and a tilde would be somebody's home.
+        absolute = f"/{os.fspath(Path(path).absolute()).lstrip('/')}"
+    except FileNotFoundError as error:
+        raise InvalidValue("FILE", f"{path!r:.200}: {error.strerror}") from error
+    return open_backend(f"{BUNDLE}:{absolute}", untrusted=untrusted)

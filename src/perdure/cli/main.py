@@ -108,10 +108,14 @@ class _CommandLine(click.Group):
 
 def _refuse(error: click.ClickException, *, as_json: bool) -> int:
     """Print what is wrong with the arguments."""
-    hint = ""
+    message, hint = error.format_message(), ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"see `{error.ctx.command_path} --help`"
-    refusal = PerdureError(error.format_message(), hint=hint)
+    if isinstance(error, click.NoSuchOption) and error.option_name in ("--store", "--namespace"):
+        # What looks like it among the options of the command is no help.
+        message = f"{error.option_name} stands before the command"
+        hint = f"perdure {error.option_name} … {error.ctx.info_name if error.ctx else 'COMMAND'} …"
+    refusal = PerdureError(message, hint=hint)
     output.failure(refusal, error.exit_code, as_json=as_json, code="usage")
     return error.exit_code
 

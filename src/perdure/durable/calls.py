@@ -20,7 +20,7 @@ def translated(error: OSError, path: str) -> PerdureError:
         return UnsafeFile(
             path,
             "a link or another kind of file stands in the way",
-            hint="if it is a link, name the place that it leads to",
+            hint="name the place that a link leads to, and an SQLite file as sqlite:PATH",
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageUnavailable(

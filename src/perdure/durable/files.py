@@ -32,7 +32,8 @@ def _check_private(path: str, status: os.stat_result) -> None:
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
         raise UnsafeFile(path, "neither a regular file nor a folder")
     if status.st_uid != SYSTEM.uid():
-        raise UnsafeFile(path, f"belongs to user {status.st_uid}")
+        fix = "name a folder of yours" if kind == stat.S_IFDIR else ""
+        raise UnsafeFile(path, f"belongs to user {status.st_uid}", hint=fix)
     if mode & 0o077:
         fix = f"chmod {wanted:o} {path}"
         if kind == stat.S_IFDIR:
@@ -126,7 +127,8 @@ class Folder(Opened):
         status = status_of(descriptor, path)
         if not any_owner:
             if status.st_uid not in (SYSTEM.uid(), 0):
-                raise UnsafeFile(path, f"belongs to user {status.st_uid}")
+                reason = f"belongs to user {status.st_uid}"
+                raise UnsafeFile(path, reason, hint="name a place in a folder of yours")
             if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
                 mode = stat.S_IMODE(status.st_mode)
                 raise UnsafeFile(

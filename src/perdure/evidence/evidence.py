@@ -279,6 +279,15 @@ class Evidence:
 
         self._form.write(change, make=False)
 
+    def forget_all(self) -> None:
+        """Remove everything of all namespaces: the store that it was about is not there now."""
+
+        def change(stored: Rows) -> None:
+            for table in (POSITION, DELETION, DAMAGE, ACCEPTANCE):
+                stored.drop(table)
+
+        self._form.write(change, make=False)
+
     # --- from another store ---------------------------------------------------------------------
 
     def carry(

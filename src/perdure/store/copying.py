@@ -401,7 +401,8 @@ class _Copy:
         if not isinstance(error, ContentDamaged):
             missing = isinstance(error, ContentExpired)
             reason = "its bytes are not there" if missing else error.message
-            hint = "" if missing else error.hint
+            again = "put its files there (those of x.perdure are in x.artifacts) and copy again"
+            hint = again if missing else error.hint
             error = ContentDamaged(self._id, digest, reason)
             error.hint = hint or error.hint
         self._problems.append(error)

@@ -13,6 +13,7 @@ from perdure.errors import (
     SessionNotFound,
     StorageFull,
     StorageUnavailable,
+    UnsafeFile,
 )
 from perdure.evidence import Acceptance, Deleted, Seen
 from perdure.model import values
@@ -23,7 +24,7 @@ from perdure.store.keeping import check_wait
 from perdure.store.retention import Retention
 from perdure.store.witness import Witness
 
-__all__ = ["Moving", "NotCopied", "Outcome"]
+__all__ = ["Moving", "NotCopied", "Outcome", "known_digests", "takes_nothing"]
 
 
 class NotCopied(NamedTuple):
@@ -113,6 +114,9 @@ class Moving(ABC):
         outcomes: list[Outcome] = []
 
         def tell(outcome: Outcome) -> None:
+            # What keeps a namespace from being read may keep those below it from being found.
+            if any(_same_failure(outcome, each) for each in outcomes):
+                return
             outcomes.append(outcome)
             if progress is not None:
                 progress(outcome)
@@ -126,6 +130,27 @@ class Moving(ABC):
     def _side(self) -> Side:
         self._check_open()
         return Side(self._backend, self._witness, self._retention, self._runtime)
+
+
+def known_digests(store: Moving) -> dict[str, set[str | None]]:
+    """Of each id, the digests of the headers that it has or had here.
+
+    Of what is stored, of what lies in the trash, and of what is remembered as deleted or seen. None
+    stands for a header that cannot be read.
+    """
+    side = store._side()  # noqa: SLF001 - see `_sides`
+    witness = side.witness
+    found: dict[str, set[str | None]] = {}
+    for entry in side.backend.entries():
+        digest = entry.header.digest if entry.header is not None else None
+        found.setdefault(entry.id, set()).add(digest)
+    for trashed in side.backend.trash():
+        found.setdefault(trashed.id, set()).add(trashed.digest)
+    for deleted in witness.evidence.all_deleted(witness.namespace):
+        found.setdefault(deleted.session, set()).add(deleted.digest)
+    for seen in witness.evidence.everything_known(witness.namespace):
+        found.setdefault(seen.session, set()).add(seen.digest)
+    return found
 
 
 def _sides(source: Moving, target: object) -> tuple[Side, Side]:
@@ -182,16 +207,37 @@ def _copy_space(
     return refusal
 
 
+def _same_failure(one: Outcome, other: Outcome) -> bool:
+    """Whether both say the same of one namespace."""
+    if not (isinstance(one, NotCopied) and isinstance(other, NotCopied)):
+        return False
+    if one.session is not None or other.session is not None:
+        return False
+    return (one.namespace, one.error.message) == (other.namespace, other.error.message)
+
+
+def takes_nothing(source: Moving, target: Moving, session: str, error: PerdureError) -> bool:
+    """Whether `target`, which refused a session of `source` with `error`, would refuse all."""
+    if isinstance(error, StorageFull):
+        return True
+    here, there = _sides(source, target)
+    try:
+        entry = next((each for each in here.backend.entries() if each.id == session), None)
+    except PerdureError:
+        return False
+    return entry is not None and _takes_nothing(there, error, entry)
+
+
 def _takes_nothing(target: Side, error: PerdureError, entry: Entry) -> bool:
     """Whether a destination that refused one session would refuse all of them."""
     if isinstance(error, StorageFull):
         return True
-    if not isinstance(error, StorageUnavailable) or entry.header is None:
+    if not isinstance(error, StorageUnavailable | UnsafeFile) or entry.header is None:
         return False
     try:
         # Perhaps it was the source, or this session alone: making room for another tells.
         target.backend.stage(entry.header).release()
-    except (StorageFull, StorageUnavailable):
+    except (StorageFull, StorageUnavailable, UnsafeFile):
         return True
     except PerdureError:
         return False

@@ -50,6 +50,10 @@ class BundleBackend(SqliteBackend):
             reason = f"{path!r:.200} is no name of a bundle"
             raise InvalidValue("location", reason, hint=f"a name that ends in {_SUFFIX}")
 
+    def make(self) -> None:
+        super().make()
+        self._medium.complete()
+
     def _artifacts(self, *, make: bool = False) -> Folder:
         """The folder of large content.
 

@@ -149,6 +149,25 @@ class Medium(StoreFile):
                 with suppress(apsw.Error):
                     writer.connection.close(True)
 
+    def complete(self) -> None:
+        """Bring into the file what a writer that died left in the WAL.
+
+        While somebody else has it open the WAL stays.
+
+        Raises:
+            UnsafeFile, FormatUnsupported, StorageFull, StorageUnavailable: it cannot be written.
+
+        """
+        self.refuse_if_untrusted()
+        self.close()
+        with suppress(FileNotFoundError), undivided(), self.translating():
+            connection = self._writer().connection
+            try:
+                # Closing would do it as well, and would not say what kept it from it.
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            finally:
+                connection.close(True)
+
     # --- reading ---------------------------------------------------------------------------------
 
     def open_to_read(self) -> Reading:

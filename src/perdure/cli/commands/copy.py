@@ -3,7 +3,7 @@
 import click
 
 from perdure.cli import output
-from perdure.cli.copies import Told, copy_each
+from perdure.cli.copies import Told, copy_each, source_at
 from perdure.cli.options import json_option, opened_at
 
 __all__ = ["command"]
@@ -32,7 +32,7 @@ def command(
     full or gone. Exit code 3 if one is damaged, 1 if one went on differently in DST or DST takes no
     more, 4 if somebody writes it there, 5 if it is not there; all others are copied.
     """
-    here, there = opened_at(ctx, source), opened_at(ctx, target)
+    here, there = source_at(ctx, source), opened_at(ctx, target)
     told = Told(as_json=as_json)
     if sessions:
         copy_each(here, there, [*sessions], told)

@@ -1,15 +1,17 @@
 """`perdure export`: a session and its sub-agents in one file."""
 
+import os
 from pathlib import Path
 
 import click
 
+from perdure.backends import Backend
 from perdure.cli import completing, output
-from perdure.cli.copies import Told, copy_each
+from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.errors import PerdureError, SessionNotFound
-from perdure.store import Store, open_store
+from perdure.store import Store
 
 __all__ = ["command"]
 
@@ -23,8 +25,8 @@ _LOGS = ("-wal", "-journal")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["bundle"]),
-    default="bundle",
+    type=click.Choice([BUNDLE]),
+    default=BUNDLE,
     show_default=True,
     help="The form of the file.",
 )
@@ -34,9 +36,9 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
     """Write a session with its sub-agents to one file.
 
     A bundle keeps header, records and hashes as they are; large content is put into a folder
-    beside it, `<name>.artifacts`. A file that exists is refused, unless it is this very export,
-    which is then continued. `perdure import bundle` reads it, and every command does with
-    `--store FILE`, if its name ends in .perdure.
+    beside it, `<name>.artifacts`. FILE is a path that ends in .perdure. A file that exists is
+    refused, unless it is this very export, which is then continued. `perdure import bundle` reads
+    it, and every command does with `--store FILE`.
 
     JSON: {session, format, file, sessions and not_tried: as `perdure copy`}. Exit codes as `perdure
     copy`.
@@ -44,11 +46,11 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
     store = opened(ctx)
     headers = _family(store, session)
     told = Told(as_json=as_json)
-    new = not Path(target).exists()
-    with open_store(f"{form}:{target}") as bundle:
-        for gone in bundle.missing() if new else ():
-            # Of a file of this name that was there before and was moved away.
-            bundle.forget(gone.id)
+    backend = bundle_at(target)
+    with Store(backend) as bundle:
+        if not os.path.lexists(target):
+            # What is remembered beside it is of a file of this name that was moved away.
+            backend.evidence.forget_all()
         for entry in bundle.list():
             if entry.header is None or headers.get(entry.id) != entry.header.digest:
                 raise PerdureError(
@@ -57,7 +59,7 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
                 )
         copy_each(store, bundle, [*headers], told)
     code = told.end()
-    _refuse_halves(target)
+    _complete(backend, target)
     if as_json:
         name = str(Path(target).absolute())
         body = {"session": session, "format": form, "file": name, "sessions": told.rows}
@@ -98,17 +100,23 @@ def _family(store: Store, session: str) -> dict[str, str]:
     return family
 
 
-def _refuse_halves(target: str) -> None:
-    """The file alone has to be everything.
+def _complete(backend: Backend, target: str) -> None:
+    """Make sure that the file alone is everything.
 
     Raises:
-        PerdureError: part of it stands in a file beside it.
+        PerdureError: part of it stands in a file beside it, or cannot be brought into it.
 
     """
-    for suffix in _LOGS:
-        beside = Path(target + suffix)
-        if beside.exists() and beside.stat().st_size:
-            raise PerdureError(
-                f"{target} is not complete without {beside.name}",
-                hint="somebody has it open; when that ended, run this again",
-            )
+    if _halves(target):
+        # Of an export that was killed, if nobody has it open.
+        backend.make()
+    for beside in _halves(target):
+        raise PerdureError(
+            f"{target} is not complete without {beside.name}",
+            hint="somebody has it open; when that ended, run this again",
+        )
+
+
+def _halves(target: str) -> list[Path]:
+    halves = [Path(target + suffix) for suffix in _LOGS]
+    return [each for each in halves if each.exists() and each.stat().st_size]

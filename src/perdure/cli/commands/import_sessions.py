@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from perdure.cli import output
-from perdure.cli.copies import Told, copy_each
+from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.errors import PerdureError
@@ -15,13 +15,12 @@ from perdure.store import Store
 
 __all__ = ["command"]
 
-_BUNDLE = "bundle"
-"""No foreign format: its sessions keep their headers, ids and hashes."""
-
 
 @click.command("import")
-@click.argument("format_name", type=click.Choice(sorted([*FORMATS, _BUNDLE])))
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("format_name", type=click.Choice(sorted([*FORMATS, BUNDLE])))
+@click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False)
+)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_json: bool) -> int:
@@ -39,7 +38,7 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
     sources: [{path, sessions, not_tried}]}. The file may be anybody's: it is only read, and what it
     says of other sessions is not believed. Sessions in namespaces of it come into the same ones.
     """
-    if format_name == _BUNDLE:
+    if format_name == BUNDLE:
         return _import_bundles(ctx, paths, as_json=as_json)
     from perdure.importers import import_sessions
 
@@ -58,8 +57,6 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
 
 
 def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool) -> int:
-    from perdure.backends import open_backend
-
     store = opened(ctx)
     codes, sources = [Exit.OK], []
     for path in paths:
@@ -67,7 +64,7 @@ def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool
         try:
             if not Path(path).is_file():
                 raise PerdureError(f"{path} is no file", hint="name what `perdure export` wrote")
-            with Store(open_backend(f"{_BUNDLE}:{path}", untrusted=True)) as bundle:
+            with Store(bundle_at(path, untrusted=True)) as bundle:
                 _import_bundle(bundle, store, told)
                 if not (told.count or as_json):
                     output.line(f"no sessions in {path}")
@@ -78,7 +75,7 @@ def _import_bundles(ctx: click.Context, paths: tuple[str, ...], *, as_json: bool
         source = {"path": str(Path(path).absolute()), "sessions": told.rows}
         sources.append(source | {"not_tried": told.not_tried})
     if as_json:
-        output.document({"format": _BUNDLE, "sources": sources})
+        output.document({"format": BUNDLE, "sources": sources})
     return worst(codes)
 
 

@@ -66,6 +66,9 @@ def _print(done: Repair, *, dry_run: bool) -> None:
             output.line(f"    events {first} to {last} were acknowledged and are not kept")
         if done.later:
             said = f"{done.salvaged} of them taken over" if done.salvaged else "none taken over"
+            if dry_run and not done.salvaged:
+                # Afterwards the log is sound, and nothing is left to do for a repair.
+                said += "; --salvage would, and only now"
             intact = output.counted(done.later, "intact event")
             output.line(f"    {intact} behind the damage, {said}")
         output.line(f"    the log as it was: aside, as {done.aside}")

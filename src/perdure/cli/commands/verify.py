@@ -126,7 +126,9 @@ class _Telling:
 
     def _counter(self, what: str) -> Callable[[int], None]:
         """Shows how many events of a session are verified."""
-        return lambda events: self._progress.show(f"{events} events verified, {what}")
+        return lambda events: self._progress.show(
+            f"{output.counted(events, 'event')} verified, {what}"
+        )
 
     def _tell(self, report: Report) -> None:
         reports = self._reports[report.session]
@@ -174,7 +176,7 @@ def _print(report: Report, reports: list[Damage]) -> None:
         output.line(f"    {report.problems[0].reason}")
         output.line("    bring its folder back, or give up on it with `perdure forget`")
         return
-    text += f"  {report.events} events"
+    text += f"  {output.counted(report.events, 'event')}"
     if report.content is not None and report.content.blobs:
         text += f", {output.counted(report.content.blobs, 'blob')}"
     if report.content is not None and report.content.expired:
@@ -184,7 +186,7 @@ def _print(report: Report, reports: list[Damage]) -> None:
     if report.closers:
         text += f", {report.closers} to be added for what a crash left open"
     if report.later:
-        text += f", {report.later} intact ones behind the damage"
+        text += f", {output.counted(report.later, 'intact one')} behind the damage"
     output.line(text)
     for problem in report.problems[:_PROBLEMS_SHOWN]:
         output.line(f"    {output.place(problem._asdict())}: {problem.reason}")
@@ -194,7 +196,9 @@ def _print(report: Report, reports: list[Damage]) -> None:
         output.line(f"    its content cannot be listed: {report.content.unreadable}")
     for digest in report.content.damaged if report.content is not None else ():
         output.line(f"    content {digest} is damaged")
-    if _repairable(report):
+    if _repairable(report) and not report.problems:
+        output.line("    put the same bytes back, or give up on them with `perdure repair`")
+    elif _repairable(report):
         output.line("    `perdure repair` keeps what holds together and goes on from there")
     for each in reports:
         when = output.timestamp(each.reported_at)

@@ -85,7 +85,7 @@ def test_damaged_files_never_lie(tmp_path: Path, rng: random.Random, seed: int) 
     beside = tmp_path / "beside"
     shutil.copytree(f"{place}.d", beside)
     seen: dict[str, int] = {}
-    trials = scaled(2000)
+    trials = scaled(1500)
     for _ in range(trials):
         data = broken(sound, rng)
         shutil.rmtree(f"{place}.d")

@@ -8,6 +8,7 @@ the check needs no tolerance.
 """
 
 import os
+import threading
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -47,14 +48,17 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Note)
+_sending = threading.RLock()
 
 
 def send(descriptor: int, note: Note) -> None:
     """Write one note into a pipe. A writer that dies in it has not sent it."""
     body = _encoder.encode(note)
     view = memoryview(_LENGTH.pack(len(body)) + body)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    # A writer has a thread in the background that has things to tell as well.
+    with _sending:
+        while view:
+            view = view[os.write(descriptor, view) :]
 
 
 class NoteReader:

@@ -8,8 +8,8 @@ the check needs no tolerance.
 """
 
 import os
-import threading
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 

@@ -426,3 +426,14 @@ def test_a_writer_that_died_in_the_background_says_so_once(
     session.close()
     with pytest.raises(SessionClosed):
         session.append("x")
+
+
+def test_appending_by_id_means_the_stored_session(tmp_path: Path) -> None:
+    """Beside writers that were begun and never stored, the one that holds the session is taken."""
+    with perdure.open(tmp_path / "store") as store:
+        begun = [store.create("s") for _ in range(20)]
+        with perdure.open(tmp_path / "store") as other, other.create("s") as session:
+            session.append("x", 0)
+        with store.writer("s"):
+            assert [event.seq for event in store.append("s", [{"type": "x"}])] == [1]
+        assert len(begun) == 20

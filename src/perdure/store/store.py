@@ -261,7 +261,9 @@ class Store(Keeping, Moving):
         with self._mutex:
             live = [each for each in self._sessions if each.id == id and not each.closed]
         if live:
-            return _append_to(live[0], batch)
+            # One that was begun and not stored yet may stand beside the writer of another of that
+            # id, which somebody else stored: what is stored is meant.
+            return _append_to(max(live, key=lambda each: each.position.seq), batch)
         if not batch:
             with self._retention.telling(id):
                 self._backend.stored(id)

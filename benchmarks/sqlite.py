@@ -72,5 +72,8 @@ def _commits_of(
     over = (mine - ground) / size
     if size == 1:
         return at_most(what, mine, ground, "us", ONE_EVENT, us_over=over)
+    if not pack:
+        # As for folders: what is not packed has a record for each event, and no bound.
+        return Row(what, mine, ground, "us", more={"us_over_per_event": over})
     bound, met = f"bare + {US_PER_EVENT} us an event", over <= US_PER_EVENT
     return Row(what, mine, ground, "us", bound, met, {"us_over_per_event": over})

@@ -438,3 +438,11 @@ def test_appending_by_id_means_the_stored_session(tmp_path: Path) -> None:
         with store.writer("s"):
             assert [event.seq for event in store.append("s", [{"type": "x"}])] == [1]
         assert len(begun) == 20
+
+
+def test_appending_by_id_takes_the_writer_begun_last(tmp_path: Path) -> None:
+    """Of several writers that were begun under one id, the last one is stored, each time."""
+    with perdure.open(tmp_path / "store") as store:
+        begun = [store.create("s", cwd=f"/{number}") for number in range(20)]
+        store.append("s", [{"type": "x"}])
+        assert store.inspect("s").header == begun[-1].header

@@ -61,6 +61,8 @@ class Committer:
         `proven` are remembered positions that were found in the log when it was verified.
         """
         self.header = header
+        # Which of the writers of its store it is, by the order in which they were begun.
+        self.born = 0
         self._backend = backend
         self._hold = hold
         self._staged: Hold | None = None

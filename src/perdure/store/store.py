@@ -83,6 +83,7 @@ class Store(Keeping, Moving):
         # Weakly: a writer that everybody dropped gives its session back. One that still has
         # buffered events is kept by the flusher until they are stored.
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._born = 0
         self._below: dict[str, Store] = {}
         self._is_below = flusher is not None
         self._closed = False
@@ -232,6 +233,8 @@ class Store(Keeping, Moving):
             pack=self._pack,
         )
         with self._mutex:
+            self._born += 1
+            session.born = self._born
             self._sessions.add(session)
         return session
 
@@ -261,9 +264,9 @@ class Store(Keeping, Moving):
         with self._mutex:
             live = [each for each in self._sessions if each.id == id and not each.closed]
         if live:
-            # One that was begun and not stored yet may stand beside the writer of another of that
-            # id, which somebody else stored: what is stored is meant.
-            return _append_to(max(live, key=lambda each: each.position.seq), batch)
+            # Several may have been begun under one id: what is stored is meant, else the last.
+            chosen = max(live, key=lambda each: (each.position.seq, each.born))
+            return _append_to(chosen, batch)
         if not batch:
             with self._retention.telling(id):
                 self._backend.stored(id)

@@ -377,6 +377,7 @@ def readable(store: Store) -> list[Any]:
 
 HOLD = """
 held = apsw.Connection(sys.argv[1])
+held.set_busy_timeout(20_000)
 held.execute("BEGIN EXCLUSIVE")
 for line in sys.stdin:
     held.execute("ROLLBACK")
@@ -413,7 +414,7 @@ def test_somebody_who_holds_the_file(place: Place, monkeypatch: pytest.MonkeyPat
 
 def wait_until_held(path: Path) -> None:
     connection = apsw.Connection(str(path))
-    for _ in range(100_000):
+    for _ in range(1_000_000):
         try:
             connection.execute("BEGIN IMMEDIATE; ROLLBACK")
         except apsw.BusyError:

@@ -66,6 +66,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.unreadable: str | None = None
+        self._there = False
         self._rows = MemoryRows()
         self._mutex = threading.RLock()
 
@@ -81,8 +82,10 @@ class _Memory:
         return self.read(question)
 
     def write(self, change: Callable[[Rows], None], *, make: bool = True) -> None:
-        del make
-        self.read(change)
+        # As with a file: before anything is kept there is nothing to take back.
+        self._there = self._there or make
+        if self._there:
+            self.read(change)
 
     def set_aside(self) -> Sequence[str]:
         return []

@@ -195,7 +195,8 @@ def _perform(case: _Case, place: str, first: int, death: Death) -> tuple[int, in
 def kill_keepers_of_evidence(folder: str, seed: int, share: float) -> dict[str, int]:
     """Kill keepers at a share of all crash points that a script comes to, half pages included.
 
-    Every second one is followed by another that dies as well, while it makes up for the first.
+    At each point that it comes to by name one dies at least, however few visits are drawn. Every
+    second one is followed by another that dies as well, while it makes up for the first.
 
     Returns:
         How many died at each point.
@@ -212,18 +213,26 @@ def kill_keepers_of_evidence(folder: str, seed: int, share: float) -> dict[str, 
     *_, last = _perform(case, rehearsal, 0, Death())
     places = [Death(ANY, visit + 1) for visit in range(last.facts[ANY])]
     places += [Death(SQLITE_HALF, visit + 1) for visit in range(last.facts["vfs.write"])]
-    for death in rng.sample(places, max(1, round(len(places) * share))):
+    named = [(point, visits) for point, visits in last.facts.items() if point != ANY and visits]
+    chosen = [Death(point, rng.randint(1, visits)) for point, visits in named]
+    for death in [*chosen, *rng.sample(places, max(1, round(len(places) * share)))]:
         place = os.path.join(folder, f"{death.point} {death.visit}")
         os.mkdir(place, 0o700)
         deaths = [death]
         if rng.random() < 0.5:
-            deaths.append(Death(ANY, rng.randrange(1, _SECOND_DEATH)))
+            deaths.append(_second(rng))
         try:
             _die(case, place, deaths, counts)
         except (Finding, PerdureError) as error:
             raise Finding(f"script {case.seed}, {deaths}: {error}") from error
         shutil.rmtree(place)
     return dict(counts)
+
+
+def _second(rng: random.Random) -> Death:
+    """A death of whoever makes up for the first: a journal is removed by nobody but him."""
+    anywhere = Death(ANY, rng.randrange(1, _SECOND_DEATH))
+    return rng.choice([anywhere, anywhere, Death("vfs.delete", 1), Death("vfs.deleted", 1)])
 
 
 def _die(case: _Case, place: str, deaths: Sequence[Death], counts: Counter[str]) -> None:

@@ -446,3 +446,16 @@ def test_appending_by_id_takes_the_writer_begun_last(tmp_path: Path) -> None:
         begun = [store.create("s", cwd=f"/{number}") for number in range(20)]
         store.append("s", [{"type": "x"}])
         assert store.inspect("s").header == begun[-1].header
+
+
+def test_closing_takes_the_writers_in_their_order(tmp_path: Path) -> None:
+    """A store that closes stores what is buffered in the order in which its writers were begun."""
+    store = perdure.open(tmp_path / "store")
+    begun = [store.create("s") for _ in range(20)]
+    for number, session in enumerate(begun):
+        session.buffer("x", number)
+    with pytest.raises(StorageUnavailable) as refused:
+        store.close()
+    assert [event.data for event in refused.value.lost] == [1]
+    with perdure.open(tmp_path / "store") as again:
+        assert [event.data for event in again.read_from("s")] == [0]

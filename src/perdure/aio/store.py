@@ -124,8 +124,10 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
             Pool("perdure-io", OTHER_THREADS),
         )
         self._turns = Turns(runtime)
-        # Weakly: a writer that everybody dropped gives its session back.
-        self._sessions: weakref.WeakSet[AsyncSession] = weakref.WeakSet()
+        # Weakly: a writer that everybody dropped gives its session back. In the order in which they
+        # were begun.
+        self._sessions: weakref.WeakValueDictionary[int, AsyncSession]
+        self._sessions = weakref.WeakValueDictionary()
         self._writers: weakref.WeakValueDictionary[str, AsyncSession]
         self._writers = weakref.WeakValueDictionary()
         self._appends: weakref.WeakValueDictionary[str, Lane[Call[Events]]]
@@ -277,7 +279,7 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
             released=self._turns.wake,
         )
         with self._mutex:
-            self._sessions.add(opened)
+            self._sessions[session.born] = opened
             self._writers[opened.id] = opened
         return opened
 
@@ -412,7 +414,7 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
         """Close it; a storage error is chained onto the exception that ends the context."""
         self._closed = True
         with self._mutex:
-            sessions, lanes = list(self._sessions), list(self._appends.values())
+            sessions, lanes = list(self._sessions.values()), list(self._appends.values())
             below = list(self._below.values())
         held_back, failed = await _close_each(below)
         steps: Steps = [

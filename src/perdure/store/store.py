@@ -81,8 +81,9 @@ class Store(Keeping, Moving):
         self._pages = Pages(backend, self._witness)
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back. One that still has
-        # buffered events is kept by the flusher until they are stored.
-        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        # buffered events is kept by the flusher until they are stored. In the order in which they
+        # were begun: which of two comes first must not depend on where they lie in memory.
+        self._sessions: weakref.WeakValueDictionary[int, Session] = weakref.WeakValueDictionary()
         self._born = 0
         self._below: dict[str, Store] = {}
         self._is_below = flusher is not None
@@ -235,7 +236,7 @@ class Store(Keeping, Moving):
         with self._mutex:
             self._born += 1
             session.born = self._born
-            self._sessions.add(session)
+            self._sessions[session.born] = session
         return session
 
     def _check_open(self) -> None:
@@ -262,7 +263,7 @@ class Store(Keeping, Moving):
         batch = [event.as_dict() if isinstance(event, Event) else event for event in events]
         check_id(id)
         with self._mutex:
-            live = [each for each in self._sessions if each.id == id and not each.closed]
+            live = [each for each in self._sessions.values() if each.id == id and not each.closed]
         if live:
             # Several may have been begun under one id: what is stored is meant, else the last.
             chosen = max(live, key=lambda each: (each.position.seq, each.born))
@@ -388,7 +389,7 @@ class Store(Keeping, Moving):
         if not self._is_below:
             self._flusher.stop()
         with self._mutex:
-            open_ones: Entities = [*self._sessions, *self._below.values()]
+            open_ones: Entities = [*self._sessions.values(), *self._below.values()]
         failures = []
         for each in open_ones:
             try:
@@ -404,7 +405,7 @@ class Store(Keeping, Moving):
     def begin_in_child(self) -> None:
         """A forked child has neither the parent's writers nor usable locks."""
         self._mutex = threading.RLock()
-        self._sessions = weakref.WeakSet()
+        self._sessions = weakref.WeakValueDictionary()
         self._witness.reset()
         self._survey.reset()
 

@@ -17,6 +17,8 @@ from perdure.backends import open_backend
 from perdure.backends.sqlite import BundleBackend, SqliteBackend, schema
 from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
 from perdure.databases import network
+from perdure.databases.meaning import Nonsense, meaning
+from perdure.databases.opening import configure, renew
 from perdure.durable import crash
 from perdure.errors import (
     ContentExpired,
@@ -790,3 +792,47 @@ def test_content_beside_a_bundle_is_checked(tmp_path: Path) -> None:
         beside.symlink_to("/etc/hostname")
         with pytest.raises(UnsafeFile):
             store.blob("s", digest)
+
+
+# --- what a damaged file says of itself -----------------------------------------------------------
+
+
+def test_an_index_that_is_out_of_order_is_told(tmp_path: Path) -> None:
+    """A listing ends, and says what is wrong, where an index leads back to where it came from."""
+    place = tmp_path / "store.db"
+    with perdure.open(f"sqlite:{place}") as store, store.create("s") as session:
+        digests = sorted(session.put_blob(b"content %d" % number) for number in range(3))
+        session.append("x", digests)
+    sound = place.read_bytes()
+    said = []
+    for digest in digests:
+        at = sound.find(digest.encode())
+        while at >= 0:
+            for first in (b"0", b"f"):
+                place.write_bytes(sound[:at] + first * 4 + sound[at + 4 :])
+                with perdure.open(f"sqlite:{place}") as store:
+                    report = store.verify("s")
+                assert report.content is not None
+                said.append(report.content.unreadable or "")
+            at = sound.find(digest.encode(), at + 1)
+    assert any("not in the order of their index" in each for each in said)
+
+
+def test_an_operation_without_end_is_ended(tmp_path: Path) -> None:
+    """A statement that goes on for ever is damage of the file; the next one may take its time."""
+    connection = apsw.Connection(str(tmp_path / "file"))
+    configure(connection, 0)
+    count = (
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT ?)"
+        " SELECT count(*) FROM c"
+    )
+    for _ in range(2):
+        with pytest.raises(apsw.InterruptError) as ended:
+            connection.execute(count, (-1,)).fetchall()
+        told = meaning(ended.value, 0, "file", 0)
+        assert isinstance(told, Nonsense)
+        assert "circles" in str(told)
+        renew(connection)
+        assert connection.execute(count, (100_000,)).fetchall() == [(100_000,)]
+        renew(connection)
+    connection.close()

@@ -9,8 +9,9 @@ from perdure.errors import StorageFull, StorageUnavailable
 
 __all__ = ["NONSENSE", "Moved", "Nonsense", "Unread", "busy", "meaning", "replaced"]
 
-# Our statements are right: one that is no SQL to the file is damage, too.
-NONSENSE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
+# Our statements are right: one that is no SQL to the file is damage, too. Nobody interrupts them but
+# whoever sees that they lead in circles.
+NONSENSE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.InterruptError)
 """What SQLite says of a file that is damaged, and what `sql.py` says of tables and rows."""
 
 
@@ -47,6 +48,8 @@ def replaced(path: str) -> StorageUnavailable:
 def meaning(error: apsw.Error, errno: int, path: str, wait_ms: int) -> Exception:
     """What an error of SQLite means for the operation."""
     reason = str(error) or type(error).__name__
+    if isinstance(error, apsw.InterruptError):
+        reason = "its pages lead in circles"
     if isinstance(error, NONSENSE):
         return Nonsense(reason)
     if isinstance(error, apsw.BusyError | apsw.LockedError):

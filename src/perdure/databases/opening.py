@@ -6,6 +6,7 @@ in this process would drop SQLite's locks (https://www.sqlite.org/howtocorrupt.h
 
 import os
 import stat
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "configure",
     "marks",
     "read_through",
+    "renew",
     "resolved",
     "sync_through",
 ]
@@ -40,6 +42,10 @@ _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _CHUNK_BYTES = 65_536
 _RETRY_SECONDS = 0.0003
+_PACE_STEPS = 100_000
+_STEPS_MIN = 20_000_000
+_STEPS_PER_BYTE = 100
+"""A row of 20 bytes costs some hundred steps of SQLite's machine where it is sorted and compared."""
 _KINDS = {
     "": apsw.SQLITE_OPEN_MAIN_DB,
     "-journal": apsw.SQLITE_OPEN_MAIN_JOURNAL,
@@ -237,6 +243,43 @@ def configure(connection: apsw.Connection, wait_ms: int) -> None:
     for setting, value in _SETTINGS:
         connection.config(setting, value)
     connection.pragma("cell_size_check", True)
+    leash = _leashes[connection] = _Leash(connection.filename)
+    connection.set_progress_handler(leash, _PACE_STEPS)
+
+
+def renew(connection: apsw.Connection) -> None:
+    """Begin another operation on a connection that stays open: it may take as long as the first."""
+    leash = _leashes.get(connection)
+    if leash is not None:
+        leash.steps = 0
+
+
+class _Leash:
+    """Ends an operation that takes more steps than a sound file of its size can ask for.
+
+    Pages of a damaged file may lead in circles, which SQLite does not notice: a statement goes on
+    for ever, and what it sorts fills the memory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.steps = 0
+        self._path = path
+
+    def __call__(self) -> bool:
+        self.steps += _PACE_STEPS
+        if self.steps < _STEPS_MIN:
+            return False
+        size = 0
+        for suffix in ("", "-wal"):
+            try:
+                size += Path(self._path + suffix).lstat().st_size
+            except OSError:
+                # Its size is not known: it may be large.
+                size += 0 if suffix else self.steps
+        return self.steps > _STEPS_MIN + _STEPS_PER_BYTE * size
+
+
+_leashes: "weakref.WeakKeyDictionary[apsw.Connection, _Leash]" = weakref.WeakKeyDictionary()
 
 
 def _patience(wait_ms: int) -> Callable[[int], bool]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import apsw
 
 from perdure.backends.base import Blob
-from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium
 from perdure.backends.sqlite.snapshots import Snapshot
 
@@ -53,21 +52,12 @@ def opened(medium: Medium, number: int, digest: str) -> tuple[str, Iterator[byte
 
 def stored(medium: Medium, number: int) -> Iterator[Blob]:
     """What content a session has, in order of the digests."""
-    snapshot = Snapshot(medium)
     query = (
         "SELECT digest, size, stored_at FROM blobs WHERE session = ? AND digest > ?"
         f" AND {IS_DIGEST} ORDER BY digest"
     )
-    try:
-        last = ""
-        while rows := snapshot.rows(query, (number, last)):
-            with medium.translating():
-                for row in rows:
-                    schema.expect(row, (str, int, int))
-            yield from (Blob(*row) for row in rows)
-            last = rows[-1][0]
-    finally:
-        snapshot.close()
+    for rows in Snapshot(medium).pages(query, (number,), (str, int, int), ""):
+        yield from (Blob(*row) for row in rows)
 
 
 def hand_over(db: apsw.Connection, room: int, number: int) -> None:

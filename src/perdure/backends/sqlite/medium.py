@@ -25,6 +25,7 @@ from perdure.databases.opening import (
     DatabaseFile,
     configure,
     read_through,
+    renew,
     resolved,
     sync_through,
 )
@@ -111,6 +112,7 @@ class Medium(StoreFile):
             while True:
                 writer = self._idle.pop()
                 if writer.identity == there:
+                    renew(writer.connection)
                     return writer
                 writer.connection.close(True)
         return None

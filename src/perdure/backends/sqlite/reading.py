@@ -206,7 +206,9 @@ _PAGE = (
 
 
 def _rows(snapshot: Snapshot, number: int, place: int, last: int, limit: int = -1) -> list[_Row]:
-    return [_checked(row) for row in snapshot.raw(_PAGE, (number, place, last, limit))]
+    rows = [_checked(row) for row in snapshot.raw(_PAGE, (number, place, last, limit))]
+    schema.expect_behind(place - 1, (row[0] for row in rows))
+    return rows
 
 
 def _checked(row: tuple[object, ...]) -> _Row:
@@ -237,6 +239,7 @@ def disagreements(snapshot: Snapshot, found: Found) -> Iterator[Problem]:
                 lie = _disagreement(snapshot, row, start)
                 if lie is not None:
                     yield Problem("column", row[1], start, end, lie)
+                schema.expect_behind(seq, (row[1],))
                 start, seq = end, row[1]
     except NONSENSE as error:
         yield Problem("column", None, start, start, f"SQLite: {error}")

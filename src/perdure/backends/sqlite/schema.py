@@ -7,7 +7,7 @@ surrogate): the type of such a column is ANY, and the two never compare equal.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -26,6 +26,7 @@ __all__ = [
     "check",
     "create",
     "expect",
+    "expect_behind",
     "foreign",
     "row_of",
     "shown",
@@ -242,6 +243,30 @@ def expect(row: Sequence[Any], kinds: Sequence[Kinds]) -> None:
     for value, kind in zip(row, kinds, strict=True):
         if not isinstance(value, kind):
             raise apsw.CorruptError("a row has cells of another type than its columns")
+
+
+def expect_behind(last: int | str | bytes, keys: Iterable[int | str | bytes]) -> None:
+    """Make sure that keys rise from `last` on, as they were asked for.
+
+    In a damaged file an index may say otherwise than the rows that it leads to, and whoever goes on
+    behind the last of them would go round in a circle.
+
+    Raises:
+        apsw.CorruptError: one does not.
+
+    """
+    before = _order(last)
+    for key in keys:
+        if _order(key) <= before:
+            raise apsw.CorruptError("rows are not in the order of their index")
+        before = _order(key)
+
+
+def _order(key: int | str | bytes) -> tuple[int, int, bytes]:
+    """As SQLite orders values: numbers, then text, then bytes."""
+    if isinstance(key, int):
+        return 0, key, b""
+    return (1, 0, key.encode()) if isinstance(key, str) else (2, 0, key)
 
 
 def cell(text: str) -> str | bytes:

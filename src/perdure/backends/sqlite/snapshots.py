@@ -7,7 +7,7 @@ removed, and that is told.
 """
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from perdure.backends.sqlite.medium import Medium, Reading
 from perdure.databases import forks
 from perdure.databases.forks import undivided
 from perdure.databases.meaning import NONSENSE, Moved
+from perdure.databases.opening import renew
 from perdure.errors import StorageUnavailable
 
 __all__ = ["Snapshot"]
@@ -46,6 +47,28 @@ class Snapshot:
         """
         with self._medium.translating():
             return self.raw(sql, bindings)
+
+    def pages(
+        self, sql: str, bindings: tuple[Any, ...], kinds: Sequence[type], last: int | str
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows of an answer by and by, in order of their first cell, from behind `last` on.
+
+        The last binding is the cell to go on behind.
+
+        Raises:
+            As `rows`.
+
+        """
+        try:
+            while rows := self.rows(sql, (*bindings, last)):
+                with self._medium.translating():
+                    for row in rows:
+                        schema.expect(row, kinds)
+                    schema.expect_behind(last, (row[0] for row in rows))
+                yield rows
+                last = rows[-1][0]
+        finally:
+            self.close()
 
     def parts(self, sql: str, bindings: tuple[Any, ...]) -> Iterator[bytes]:
         """Bytes that stand in rows of one cell, in order; the last binding counts them from 0.
@@ -90,6 +113,7 @@ class Snapshot:
                 self._medium.translating(NONSENSE),
             ):
                 reading = self._open()
+                renew(reading.connection)
                 found = _some(reading.connection.execute(sql, bindings))
                 if self._medium.still(reading):
                     return found

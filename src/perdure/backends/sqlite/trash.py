@@ -33,7 +33,9 @@ def page(db: apsw.Connection, namespace: str, behind: str | bytes) -> list[Found
         " ORDER BY id LIMIT ?"
     )
     rows = schema.ask(db, query, (namespace, behind, _PAGE_ROWS))
-    return [found_of(row) for row in rows]
+    found = [found_of(row) for row in rows]
+    schema.expect_behind(behind, (each.name for each in found))
+    return found
 
 
 # --- the trash ----------------------------------------------------------------------------------
@@ -123,9 +125,7 @@ def kept_log(snapshot: Snapshot, number: int) -> Iterator[bytes]:
     try:
         for (header,) in snapshot.rows("SELECT header FROM sessions WHERE number = ?", (number,)):
             yield header
-        seq = -1
-        while rows := snapshot.rows(query, (number, seq)):
+        for rows in snapshot.pages(query, (number,), (int, bytes), -1):
             yield b"".join(line for _, line in rows)
-            seq = rows[-1][0]
     finally:
         snapshot.close()

@@ -9,8 +9,8 @@ from perdure.errors import StorageFull, StorageUnavailable
 
 __all__ = ["NONSENSE", "Moved", "Nonsense", "Unread", "busy", "meaning", "replaced"]
 
-# Our statements are right: one that is no SQL to the file is damage, too. Nobody interrupts them but
-# whoever sees that they lead in circles.
+# Our statements are right: one that is no SQL to the file is damage, too. Nobody interrupts them
+# but whoever sees that they lead in circles.
 NONSENSE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.InterruptError)
 """What SQLite says of a file that is damaged, and what `sql.py` says of tables and rows."""
 

@@ -45,7 +45,7 @@ _RETRY_SECONDS = 0.0003
 _PACE_STEPS = 100_000
 _STEPS_MIN = 20_000_000
 _STEPS_PER_BYTE = 100
-"""A row of 20 bytes costs some hundred steps of SQLite's machine where it is sorted and compared."""
+"""A row of 20 bytes costs some hundred steps of SQLite's machine where it is sorted, at most."""
 _KINDS = {
     "": apsw.SQLITE_OPEN_MAIN_DB,
     "-journal": apsw.SQLITE_OPEN_MAIN_JOURNAL,

@@ -100,12 +100,15 @@ def content_of(backend: Backend, session: str, digest: str) -> Iterator[bytes]:
     """The stored bytes in parts; the last part comes only if all of them have that digest.
 
     Raises:
+        SessionNotFound: the session is gone, with all it had.
         ContentExpired: they are not there.
         ContentDamaged: raised by the iteration; nothing that came before is to be trusted.
 
     """
     parts = backend.blob(session, check_digest(digest))
     if parts is None:
+        # Perhaps the session went between finding it and finding its content.
+        backend.stored(session)
         raise ContentExpired(session, digest)
     return _verified(session, digest, parts)
 

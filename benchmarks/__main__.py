@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, memory, reads, sizes, sqlite
+from benchmarks import appends, memory, reads, resume, sizes, sqlite
 from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
@@ -45,6 +45,7 @@ def _measured(folder: Path, encoding: str) -> Iterator[Row]:
         "number of sessions", "perdure", "floor", appends.many_sessions(folder, encoding)
     )
     yield from table("cold reads", "long", "short", reads.cold(folder, encoding))
+    yield from table("resume", "perdure", "floor", resume.resumes(folder, encoding))
     yield from table("bytes on disk", "stored", "plain JSON", sizes.sizes(folder, encoding))
     yield from table("peak memory", "above idle", "log", memory.peaks(folder, encoding))
 
@@ -52,6 +53,7 @@ def _measured(folder: Path, encoding: str) -> Iterator[Row]:
 def _measured_sqlite(folder: Path) -> Iterator[Row]:
     yield from section("durable appends, sqlite", "perdure", "bare apsw", sqlite.commits(folder))
     yield from section("cold reads, sqlite", "long", "short", reads.cold(folder, SQLITE))
+    yield from section("resume, sqlite", "perdure", "floor", resume.resumes(folder, SQLITE))
     yield from section("bytes on disk, sqlite", "stored", "plain JSON", sizes.sizes(folder, SQLITE))
 
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 import click
-import msgspec
 
 import perdure
 import perdure.aio
@@ -18,7 +17,20 @@ from perdure.cli.main import cli
 from perdure.model.vocabulary import PAYLOADS
 
 PAGE = Path(__file__).parent / "reference.md"
-_CLASSES = (perdure.Store, perdure.Session, perdure.Inspection, perdure.Prepared)
+_CLASSES = (
+    perdure.Store,
+    perdure.Session,
+    perdure.Turn,
+    perdure.Step,
+    perdure.OutputRecorder,
+    perdure.Agents,
+    perdure.State,
+    perdure.Inspection,
+    perdure.Prepared,
+    perdure.View,
+    perdure.Rows,
+    perdure.Vocabulary,
+)
 _VALUES = (
     perdure.Event,
     perdure.Header,
@@ -35,6 +47,12 @@ _VALUES = (
     perdure.Missing,
     perdure.Copied,
     perdure.NotCopied,
+    perdure.Resumed,
+    perdure.Branch,
+    perdure.Relative,
+    perdure.Artifact,
+    perdure.Extracted,
+    perdure.Skipped,
     perdure.Damage,
     perdure.Parent,
     perdure.Source,
@@ -42,11 +60,17 @@ _VALUES = (
 _TASKS = (
     perdure.aio.AsyncStore,
     perdure.aio.AsyncSession,
+    perdure.aio.AsyncTurn,
+    perdure.aio.AsyncStep,
+    perdure.aio.AsyncOutputRecorder,
+    perdure.aio.AsyncAgents,
     perdure.aio.AsyncInspection,
     perdure.aio.AsyncPrepared,
     perdure.aio.Pages,
 )
-_INNER = frozenset({"admit", "begin_in_child", "full", "keep", "needs_reading", "settle"})
+_INNER = frozenset(
+    {"admit", "begin_in_child", "fold", "full", "keep", "needs_reading", "settle", "spawn"}
+)
 """What perdure says to itself."""
 
 
@@ -130,17 +154,11 @@ def _prose(thing: object) -> str:
 
 
 def _events() -> Iterator[str]:
-    yield "## Events of the vocabulary `perdure/1`"
-    yield "Which agent and turn an event belongs to stands in its envelope."
-    rows = ["| type | data | meaning |", "|---|---|---|"]
-    for kind, payload in PAYLOADS.items():
-        members = ", ".join(
-            f"`{field.name}`" if field.required else f"`{field.name}`?"
-            for field in msgspec.structs.fields(payload)
-        )
-        meaning = " ".join((payload.__doc__ or "").split()).split(": ", 1)[1]
-        rows.append(f"| `{kind}` | {members} | {meaning.replace('|', chr(92) + '|')} |")
-    yield "\n".join(rows)
+    yield "## Events"
+    yield (
+        f"The {len(PAYLOADS)} types of the vocabulary `perdure/1` stand in `events.md`, each with "
+        "its members, its meaning and who reads it."
+    )
 
 
 def _errors() -> Iterator[str]:

@@ -12,6 +12,7 @@ import pytest
 from perdure.backends.directory import DirectoryBackend
 from perdure.durable import crash
 from tests.agreement import disagreements
+from tests.command_line import Line
 from tests.support import SOAK
 
 SEED_KEY = pytest.StashKey[int]()
@@ -100,3 +101,9 @@ def second_reader(request: pytest.FixtureRequest, seed: int) -> Iterator[None]:
     crash.arm()
     draws = random.Random(f"{seed}:{request.node.nodeid}")
     assert [said for root in roots if root.exists() for said in disagreements(root, draws)] == []
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    """Return the command line with a store in the folder of the test."""
+    return Line(tmp_path)

@@ -16,8 +16,8 @@ import perdure.aio
 from perdure.cli.exits import Exit
 from perdure.cli.main import cli
 from perdure.errors import InvalidValue, SessionNotFound
+from tests.command_line import Line
 from tests.media import ALL, open_medium
-from tests.test_cli_commands import Line
 from tests.test_cli_process import Terminal
 
 FILES = {"sqlite": "sqlite", "bundle": "perdure"}
@@ -40,11 +40,6 @@ def put(store: perdure.Store, place: str, data: bytes, reason: str = "a test put
 
 def told(store: perdure.Store, place: str) -> bytes:
     return b"".join(store.open_aside("s", place))
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
-    return Line(tmp_path)
 
 
 @pytest.fixture

@@ -3,47 +3,17 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import perdure
 from perdure.cli.exits import Exit
 from perdure.cli.main import COMMANDS, cli
+from tests.command_line import Line
 from tests.sources import DATA, FORMAT, HEADER, SAMPLES, record
 
 CALL = {"id": "c1", "name": "bash", "arguments": {"cmd": "make"}}
-
-
-class Line:
-    """The command line with the store of a test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.location = folder / "store"
-
-    def __call__(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--store", str(self.location), *arguments])
-
-    def json(self, *arguments: str, ends: Exit = Exit.OK) -> Any:
-        result = self(*arguments, "--json")
-        assert result.exit_code == ends, result.output
-        return json.loads(result.stdout)
-
-    def error(self, *arguments: str) -> dict[str, Any]:
-        result = self(*arguments, "--json")
-        error: dict[str, Any] = json.loads(result.stderr)["error"]
-        assert error["exit"] == result.exit_code
-        return error
-
-    def log(self, session: str) -> Path:
-        with perdure.open(self.location) as store:
-            return Path(str(store.locate(session)))
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
-    return Line(tmp_path)
 
 
 @pytest.fixture

@@ -15,15 +15,10 @@ import perdure
 from perdure.cli import output
 from perdure.cli.exits import Exit, worst
 from perdure.cli.main import cli
-from tests.test_cli_commands import Line
+from tests.command_line import Line
 
 LARGE = b"0123456789abcdef" * 200_000
 NOWHERE = "0" * 64
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
-    return Line(tmp_path)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Docs are tests: their snippets run, and what they name exists."""
 
+import ast
 import os
 import re
 import runpy
@@ -82,8 +83,8 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: in
         assert (command, said(done.stdout)) == (command, said(expected))
 
 
-def test_the_example_is_twenty_lines_and_shows_how_the_turn_is_closed(tmp_path: Path) -> None:
-    """The README's first example is about 20 lines, and ends as the text below it says."""
+def test_the_example_is_twenty_lines_and_shows_a_resume(tmp_path: Path) -> None:
+    """The README's first example is about 20 lines, and prints what a resumed run goes on with."""
     example = snippets(ROOT / "README.md")[0]
 
     done = subprocess.run(
@@ -91,10 +92,11 @@ def test_the_example_is_twenty_lines_and_shows_how_the_turn_is_closed(tmp_path: 
     )
 
     assert len([line for line in example.splitlines() if line.strip()]) <= 22
-    *_, result, end = done.stdout.splitlines()
-    assert "tool/result" in result
-    assert "TOOL_OUTCOME_UNKNOWN" in result
-    assert end.split(" ", 1)[1] == "turn/end {'reason': 'interrupted'}"
+    messages, plan = done.stdout.splitlines()
+    assert [each["role"] for each in ast.literal_eval(messages)] == ["user", "assistant", "user"]
+    assert "tool_result" in messages
+    assert "1 failed: expected 4, got 5" in messages
+    assert plan == "['look', 'fix']"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *DESIGNS], ids=lambda page: str(page.relative_to(ROOT)))
@@ -128,7 +130,7 @@ def test_the_readme_states_guarantees_limits_and_how_to_read_the_source() -> Non
         ("Namespaces separate names, not users",),
         ("A record is at most 16 MiB",),
         ("Locks on network file systems are not to be trusted",),
-        ("Opening a writer reads the whole log",),
+        ("Opening a writer reads the log from its newest checkpoint on",),
         ("storage format is 0", "without conversion"),
     ],
     ids=lambda limit: limit[0],
@@ -150,11 +152,12 @@ def test_the_readme_names_every_page_and_every_command() -> None:
     assert set(COMMANDS) - named == set()
 
 
-def test_the_reference_is_what_the_code_says() -> None:
-    """docs/reference.md is made from the code and was made anew after the last change."""
-    made = runpy.run_path(str(ROOT / "docs" / "reference.py"))["page"]()
+@pytest.mark.parametrize("name", ["reference", "events"])
+def test_pages_made_from_the_code_are_what_it_says(name: str) -> None:
+    """A page that is made from the code was made anew after the last change."""
+    made = runpy.run_path(str(ROOT / "docs" / f"{name}.py"))["page"]()
 
-    written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
     pairs = zip(written.splitlines(), made.splitlines(), strict=False)
     assert (written == made, [(w, m) for w, m in pairs if w != m][:3]) == (True, []), "make docs"

@@ -149,9 +149,9 @@ def test_verify_tells_what_it_was_told_itself(root: Path, monkeypatch: pytest.Mo
     with perdure.open(root) as store:
         written(store)
 
-        def meanwhile(*look: Any) -> perdure.Inspection:
+        def meanwhile(*look: Any, **options: Any) -> perdure.Inspection:
             with busy(root):
-                found = perdure.Inspection(*look)
+                found = perdure.Inspection(*look, **options)
                 assert found.problems == []
             return found
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,13 @@ class PublishesInTwoSteps(MemoryBackend):
     """Lets a session appear with its first record, and adds the others."""
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
-        hold = super().publish(header, records[:1], staged)
-        if records[1:]:
+        first, *others = records
+        hold = super().publish(header, [first], staged)
+        if others:
             crash.point("in between")
-            super().commit(hold, hold.position, records[1:])
+            super().commit(hold, hold.position, others)
         return hold
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,3 +94,38 @@ def test_every_payload_of_the_vocabulary_has_a_shape() -> None:
         assert f"`{kind}`" in str(shape.__doc__)
         assert msgspec.json.schema(shape)["$defs"]
     assert payload(draft("future/thing", 1, time=0).at(0)) is None
+
+
+@settings(max_examples=scaled(1000))
+@given(histories(), st.integers(0, 25))
+def test_open_work_goes_on_from_what_was_dumped(history: list[Draft], at: int) -> None:
+    """Dumped in the middle, as JSON, and restored, it comes to the same closers and dump."""
+    cut = min(at, len(history))
+    again = OpenWork.restored(
+        msgspec.json.decode(msgspec.json.encode(folded(history[:cut]).dump()))
+    )
+    again.events(one.at(cut + seq) for seq, one in enumerate(history[cut:]))
+    whole = folded(history)
+
+    assert [one.at(0) for one in again.closers()] == [one.at(0) for one in whole.closers()]
+    assert again.dump() == whole.dump()
+    assert bool(again) == bool(whole)
+
+
+@pytest.mark.parametrize(
+    "dumped",
+    [
+        None,
+        [],
+        {},
+        {"time": "1", "turns": [], "jobs": []},
+        {"time": 1, "turns": {}, "jobs": []},
+        {"time": 1, "turns": [["a", "t", 1]], "jobs": []},
+        {"time": 1, "turns": [["a", 7, 1, []]], "jobs": []},
+        {"time": 1, "turns": [], "jobs": [["j"]]},
+    ],
+)
+def test_what_no_dump_is_restores_nothing(dumped: Any) -> None:
+    """A value that is not a dump is refused as a whole."""
+    with pytest.raises(ValueError, match="open"):
+        OpenWork.restored(dumped)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,13 +9,8 @@ import perdure
 import perdure.aio
 from perdure.cli.exits import Exit
 from perdure.errors import SessionBusy
-from tests.test_cli_commands import Line
+from tests.command_line import Line
 from tests.test_repair_steps import planned
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
-    return Line(tmp_path)
 
 
 @pytest.fixture

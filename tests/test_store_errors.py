@@ -20,6 +20,8 @@ EXAMPLES: list[PerdureError] = [
     errors.FormatUnsupported("session 's'", found="x", supported=0),
     errors.UnsafeFile("/p", "is a link"),
     errors.KeyConflict("s", type="pay", key="k", seq=3),
+    errors.EffectUnknown("s", "k", begun_at=5),
+    errors.EffectFailed("s", "k", failure="TimeoutError", reason="too slow"),
     errors.StaleWriter("s", "somebody wrote"),
     errors.SessionClosed("s", "this writer was closed"),
     errors.StorageFull("/p", "No space left"),
@@ -30,6 +32,8 @@ EXAMPLES: list[PerdureError] = [
     errors.StoreClosed(),
     errors.SessionDiverged("s", 5),
     errors.SessionDiverged("s", None),
+    errors.WorkspaceMissing("s", "/srv/app"),
+    errors.PresetUnknown("s", "coder", ["reviewer"]),
     errors.ContentExpired("s", "0" * 64),
     errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
 ]

@@ -1,7 +1,7 @@
 """The writer under stress: shared commits, failures half-way, background commits, endings."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Gated(MemoryBackend):
         self.sizes: list[int] = []
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
         self.before()
         hold = super().publish(header, records, staged)

@@ -13,11 +13,14 @@ from typing import Any, ClassVar
 __all__ = [
     "ContentDamaged",
     "ContentExpired",
+    "EffectFailed",
+    "EffectUnknown",
     "FormatUnsupported",
     "InvalidValue",
     "KeyConflict",
     "PerdureError",
     "PersistenceDisabled",
+    "PresetUnknown",
     "SessionBusy",
     "SessionClosed",
     "SessionDamaged",
@@ -29,6 +32,7 @@ __all__ = [
     "StorageUnavailable",
     "StoreClosed",
     "UnsafeFile",
+    "WorkspaceMissing",
 ]
 
 
@@ -130,6 +134,38 @@ class SessionNotFound(PerdureError):
         self.session = session
         self.deleted_at = deleted_at
         self.missing = missing
+
+
+class WorkspaceMissing(PerdureError):
+    """The folder that a session works in is not there, so it is not resumed; nothing was done."""
+
+    code = "workspace-missing"
+
+    def __init__(self, session: str, cwd: str) -> None:
+        """Name the folder."""
+        super().__init__(
+            f"the working directory {cwd!r} of session {session!r} is not there",
+            hint="bring it back, or say where it is now: resume(id, cwd=…)",
+        )
+        self.session = session
+        self.cwd = cwd
+
+
+class PresetUnknown(PerdureError):
+    """What a session was made with cannot be rebuilt here, so it is not resumed."""
+
+    code = "preset-unknown"
+
+    def __init__(self, session: str, preset: str | None, known: Sequence[str] = ()) -> None:
+        """Name the preset, and those that there are."""
+        there = ", ".join(repr(name) for name in known) or "none"
+        super().__init__(
+            f"session {session!r} was made with the preset {preset!r}, and there is no such preset",
+            hint=f"presets here: {there}",
+        )
+        self.session = session
+        self.preset = preset
+        self.known = tuple(known)
 
 
 class SessionExists(PerdureError):
@@ -251,6 +287,47 @@ class KeyConflict(PerdureError):
         self.type = type
         self.key = key
         self.seq = seq
+
+
+class EffectUnknown(PerdureError):
+    """An effect was begun and nothing says how it ended: it may have happened, in full or in part.
+
+    `attempt` counts from 1, `begun_at` (Unix ms) is when it began.
+    """
+
+    code = "effect-unknown"
+
+    def __init__(self, session: str, key: str, *, attempt: int = 1, begun_at: int) -> None:
+        """Name the effect by its key."""
+        super().__init__(
+            f"effect {key!r} of session {session!r} was begun at {_clock(begun_at)}, and nothing "
+            "says how it ended",
+            hint=(
+                "find out whether it happened, then say so with session.settle_effect(key, …); "
+                "where repeating does no harm, once(…, retry=True) runs it again"
+            ),
+        )
+        self.session = session
+        self.key = key
+        self.attempt = attempt
+        self.begun_at = begun_at
+
+
+class EffectFailed(PerdureError):
+    """An effect failed before. `failure` and `reason` are the code and the message kept of that."""
+
+    code = "effect-failed"
+
+    def __init__(self, session: str, key: str, *, failure: str, reason: str) -> None:
+        """Name the effect by its key."""
+        super().__init__(
+            f"effect {key!r} of session {session!r} failed before: {failure}: {reason}",
+            hint="once(…, retry=True) runs it again",
+        )
+        self.session = session
+        self.key = key
+        self.failure = failure
+        self.reason = reason
 
 
 class StaleWriter(PerdureError):

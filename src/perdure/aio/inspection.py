@@ -8,19 +8,22 @@ from perdure.aio.loops import checkpoint
 from perdure.aio.outcomes import Awaiting, Call, Later
 from perdure.aio.pages import Pages
 from perdure.aio.threads import Lane, Pool, make_all
+from perdure.aio.viewing import AsyncViewing
 from perdure.durable.locks import Holder
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.store import Inspection
+from perdure.store.viewing import Viewing
+from perdure.views.fold import Fold
 
 __all__ = ["AsyncInspection"]
 
 T = TypeVar("T")
 
 
-class AsyncInspection:
+class AsyncInspection(AsyncViewing):
     """A session as found: `perdure.Inspection`, with `await` before what reads the disk.
 
     Attributes:
@@ -87,6 +90,16 @@ class AsyncInspection:
     def later_count(self) -> Awaiting[int]:
         """How many intact events stand behind the damage. Reads everything."""
         return self._ask(lambda found: found.later_count)
+
+    def fold(self, *, closed: bool = True) -> Awaiting[Fold]:
+        """The rows of all views at the end of the log, as `Inspection.fold`."""
+        return self._ask(lambda found: found.fold(closed=closed))
+
+    def _ask_views(self, question: Callable[[Viewing], T]) -> Awaiting[T]:
+        return self._ask(question)
+
+    def _seen(self) -> tuple[Viewing, Pool]:
+        return self._found, self._pool
 
     def _ask(self, question: Callable[[Inspection], T]) -> Awaiting[T]:
         return Later(partial(self._answer, question))

@@ -173,9 +173,9 @@ class StoreKeeping(ABC):
         """Take `archive` back, as `Store.unarchive`."""
         return (await self.append(id, [{"type": "session/unarchived", "data": {}}]))[0]
 
-    async def delete(self, id: str) -> Trashed:
+    async def delete(self, id: str, *, subagents: bool = False) -> Trashed:
         """Move a session to the trash, as `Store.delete`."""
-        return await self._in_thread(self._store.delete, id)
+        return await self._in_thread(self._store.delete, id, subagents=subagents)
 
     async def trash(self) -> list[Trashed]:
         """The deleted sessions that can be restored."""

@@ -7,8 +7,20 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from perdure.aio.loops import Signal, checkpoint, signal
+from perdure.store.closing import close_behind
 
-__all__ = ["Awaiting", "Call", "Later", "Outcome", "Ready", "Runner", "Started", "made_in_thread"]
+__all__ = [
+    "Awaiting",
+    "Call",
+    "Later",
+    "Outcome",
+    "Ready",
+    "Refused",
+    "Runner",
+    "Started",
+    "end_context",
+    "made_in_thread",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -249,3 +261,31 @@ class Started(Awaiting[T]):
         """Nobody will wait."""
         if not self._begun:
             self._call.forget()
+
+
+class Refused(Awaiting[T]):
+    """A call that was refused: raises where it is awaited; if it never is, `remember` is told."""
+
+    def __init__(self, error: Exception, remember: Callable[[BaseException], object]) -> None:
+        """Raise `error`."""
+        self.error = error
+        self._remember = remember
+        self._told = False
+
+    async def _wait(self) -> T:
+        self._told = True
+        raise self.error
+
+    def __del__(self) -> None:
+        """Nobody was told."""
+        if not self._told:
+            self._remember(self.error)
+
+
+def end_context(
+    error: BaseException | None, held_back: BaseException | None, closing: Outcome[None], when: str
+) -> None:
+    """Tell what came of `closing`, behind the `error` that ends the context or a cancellation."""
+    close_behind(error if error is not None else held_back, closing.result, when)
+    if held_back is not None and not isinstance(error, type(held_back)):
+        raise held_back

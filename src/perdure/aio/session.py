@@ -10,18 +10,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Self, TypedDict, TypeVar
 
+from perdure.aio.artifacts import SessionSaving
 from perdure.aio.keeping import SessionKeeping
-from perdure.aio.outcomes import Awaiting, Call, Outcome, Ready, made_in_thread
+from perdure.aio.outcomes import (
+    Awaiting,
+    Call,
+    Later,
+    Outcome,
+    Ready,
+    end_context,
+    made_in_thread,
+)
+from perdure.aio.recording import AsyncRecording
+from perdure.aio.subagents import SessionDelegating
 from perdure.aio.threads import Lane, Pool, ProcessBound
+from perdure.aio.viewing import AsyncViewing
 from perdure.errors import SessionClosed
 from perdure.model.event import Draft, Event, draft
 from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.runtime import Runtime
-from perdure.store.closing import close_behind
 from perdure.store.drafts import drafts_of
 from perdure.store.queue import Accepted
+from perdure.store.resumed import Resumed
 from perdure.store.session import Session
+from perdure.store.viewing import Viewing
 
 __all__ = ["AsyncSession", "end_context"]
 
@@ -36,7 +49,9 @@ class _Options(TypedDict):
     ignorable: bool
 
 
-class AsyncSession(SessionKeeping, ProcessBound):
+class AsyncSession(
+    SessionKeeping, AsyncRecording, AsyncViewing, SessionSaving, SessionDelegating, ProcessBound
+):
     """The exclusive writer of one session: `perdure.Session`, with `await` before what blocks.
 
     May be used from any task, thread and event loop. An asynchronous context manager that closes
@@ -101,6 +116,17 @@ class AsyncSession(SessionKeeping, ProcessBound):
     def closed(self) -> bool:
         """Whether this object can no longer write."""
         return self._closing or self._session.closed
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """What `AsyncStore.resume` found and made; None for a writer opened otherwise."""
+        return self._session.resumed
+
+    def _ask_views(self, question: Callable[[Viewing], T]) -> Awaiting[T]:
+        return Later(partial(self._in_thread, question, self._session))
+
+    def _seen(self) -> tuple[Viewing, Pool]:
+        return self._session, self._others
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -423,12 +449,3 @@ class _Several(_Appending[list[Event]]):
     async def _wait(self) -> list[Event]:
         await self._until_durable()
         return self._events()
-
-
-def end_context(
-    error: BaseException | None, held_back: BaseException | None, closing: Outcome[None], when: str
-) -> None:
-    """Tell what came of `closing`, behind the `error` that ends the context or a cancellation."""
-    close_behind(error if error is not None else held_back, closing.result, when)
-    if held_back is not None and not isinstance(error, type(held_back)):
-        raise held_back

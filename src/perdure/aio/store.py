@@ -3,16 +3,20 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
+from perdure.aio.artifacts import StoreExtracting
 from perdure.aio.copying import StoreCopying
+from perdure.aio.forking import StoreForking
 from perdure.aio.inspection import AsyncInspection
 from perdure.aio.keeping import StoreKeeping
-from perdure.aio.outcomes import Awaiting, Call, Later, Outcome, Started, made_in_thread
+from perdure.aio.opening import AsyncPrepared, Opening
+from perdure.aio.outcomes import Awaiting, Call, Outcome, Started, made_in_thread
 from perdure.aio.pages import Pages
+from perdure.aio.resuming import StoreResuming
 from perdure.aio.session import AsyncSession, end_context
 from perdure.aio.threads import Lane, Pool, ProcessBound, make_all
 from perdure.aio.turns import Turns
@@ -21,14 +25,14 @@ from perdure.errors import PerdureError, SessionBusy, StoreClosed
 from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id
-from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Report, Session, Store
 from perdure.store import open_store as open_blocking
 from perdure.store.keeping import check_wait
+from perdure.views.view import View
 
-__all__ = ["AsyncPrepared", "AsyncStore", "Opening", "open_store"]
+__all__ = ["AsyncStore", "open_store"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,59 +49,9 @@ OTHER_THREADS = 16
 """Everything else that blocks at the same moment: opening, reading, listing."""
 
 
-class Opening(Later[AsyncSession]):
-    """What `create` and `writer` return: await it, or enter it with `async with`."""
-
-    _opened: AsyncSession | None = None
-
-    async def __aenter__(self) -> AsyncSession:
-        """The session."""
-        self._opened = await self
-        return self._opened
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Close it; see `AsyncSession`."""
-        if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
-
-
-class AsyncPrepared:
-    """A session reserved for its next writer: locked, verified, its open turn closed.
-
-    Take the writer with `session()`; leaving the context without it gives the reservation back.
-    """
-
-    def __init__(self, session: AsyncSession) -> None:
-        """Made by `AsyncStore.prepare`."""
-        self._session = session
-        self._taken = False
-        self.header = session.header
-
-    @property
-    def position(self) -> Position:
-        """Where the log stands."""
-        return self._session.position
-
-    def session(self) -> AsyncSession:
-        """The reserved writer; from now on the caller closes it."""
-        self._taken = True
-        return self._session
-
-    async def close(self) -> None:
-        """Give an unused reservation back."""
-        if not self._taken:
-            await self._session.close()
-
-    async def __aenter__(self) -> Self:
-        """The reservation itself."""
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Give it back if it was not used."""
-        await self.close()
-
-
-class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
+class AsyncStore(
+    StoreKeeping, StoreCopying, StoreResuming, StoreForking, StoreExtracting, ProcessBound
+):
     """Sessions in one place: `perdure.Store`, with `await` before what blocks.
 
     May be used from any task, thread and event loop, also from a loop that comes after another one
@@ -229,7 +183,9 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
         return self.writer(id, wait=wait)
 
     async def _writer(self, id: str, wait: float) -> AsyncSession:
-        attempt = partial(self._store.writer, id)
+        return await self._opened(id, wait, partial(self._store.writer, id))
+
+    async def _opened(self, id: str, wait: float, attempt: Callable[[], Session]) -> AsyncSession:
         return self._wrap(await self._take(id, wait, attempt, self._give_back))
 
     async def prepare(self, id: str, *, wait: float = 0.0) -> AsyncPrepared:
@@ -278,10 +234,14 @@ class AsyncStore(StoreKeeping, StoreCopying, ProcessBound):
             runtime=self._runtime,
             released=self._turns.wake,
         )
+        opened.spawned = lambda begin: Opening(partial(self._adopt, begin))
         with self._mutex:
             self._sessions[session.born] = opened
             self._writers[opened.id] = opened
         return opened
+
+    async def _adopt(self, begin: Callable[[], Coroutine[Any, Any, Session]]) -> AsyncSession:
+        return self._wrap(await begin())
 
     # --- waiting for the writer's lock -----------------------------------------------------------
 
@@ -475,6 +435,7 @@ def open_store(
     *,
     encoding: str | None = None,
     pack: bool = True,
+    views: Sequence[View] = (),
     runtime: Runtime = SYSTEM,
 ) -> AsyncStore:
     """Open the store at `location`, as `perdure.open`; takes no time, so it is not awaited.
@@ -483,5 +444,5 @@ def open_store(
         InvalidValue: the location or an option is not known.
 
     """
-    store = open_blocking(location, encoding=encoding, pack=pack, runtime=runtime)
+    store = open_blocking(location, encoding=encoding, pack=pack, views=views, runtime=runtime)
     return AsyncStore(store, runtime=runtime)

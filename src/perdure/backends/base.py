@@ -8,10 +8,11 @@ contract suite in `perdure.testing.contract` is its definition; `memory` is its 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
+from perdure.backends.facts import Aside, Blob, Entry, Stored, Tail, Trashed
 from perdure.durable.locks import Holder
-from perdure.errors import FormatUnsupported, InvalidValue
+from perdure.errors import InvalidValue
 from perdure.evidence import Evidence
 from perdure.model import values
 from perdure.model.header import Header
@@ -27,113 +28,12 @@ __all__ = [
     "Stored",
     "Tail",
     "Trashed",
+    "check_derived_name",
     "check_place",
 ]
 
 _PLACE = re.compile("[a-z0-9-]{1,128}")
-
-
-class Tail(NamedTuple):
-    """What a backend knows of a log's end without reading the log.
-
-    Attributes:
-        acknowledged: the last acknowledged position, or None if no evidence is left.
-        settled: the medium is exactly as the last acknowledgement left it.
-        size: length of the stored log, in the backend's unit.
-
-    """
-
-    acknowledged: Position | None
-    settled: bool
-    size: int
-
-
-class Stored(NamedTuple):
-    """The first line of a session as found.
-
-    Attributes:
-        header: the header, or None if it is damaged or unsupported.
-        problem: why there is no header.
-        begin: where the records begin, in the backend's unit.
-        unsupported: the refusal, if the header is intact but of another format.
-        other: the header, if it is intact but of a session with another id.
-
-    """
-
-    header: Header | None
-    problem: Problem | None
-    begin: int
-    unsupported: FormatUnsupported | None = None
-    other: Header | None = None
-
-
-class Entry(NamedTuple):
-    """One session in a listing.
-
-    Attributes:
-        name: its name on the medium.
-        id: its id; where no header tells it, what the name on the medium says.
-        header: its header, or None.
-        problem: why there is no header, or None.
-        revision: opaque text that changes with every append and every repair, and is never equal
-            across two stores.
-
-    """
-
-    name: str
-    id: str
-    header: Header | None
-    problem: Problem | None
-    revision: str
-
-
-class Blob(NamedTuple):
-    """Content that is stored beside a log.
-
-    Attributes:
-        digest: SHA-256 of its bytes, 64 hex digits, which is its name.
-        size: number of bytes.
-        stored_at: Unix milliseconds at which it was put last.
-
-    """
-
-    digest: str
-    size: int
-    stored_at: int
-
-
-class Trashed(NamedTuple):
-    """A deleted session that can still be restored.
-
-    Attributes:
-        place: its name in the trash, for `purge`; means nothing elsewhere.
-        id: its id; where no header tells it, what the name on the medium says.
-        digest: digest of its header, or None if that cannot be read.
-        deleted_at: Unix milliseconds.
-
-    """
-
-    place: str
-    id: str
-    digest: str | None
-    deleted_at: int
-
-
-class Aside(NamedTuple):
-    """Bytes that are kept beside a log: what was cut off it, or what stood in its place.
-
-    Attributes:
-        place: their name there, for `aside`; unique in the session.
-        reason: why they are there, for people.
-        size: number of bytes.
-        set_at: Unix milliseconds.
-
-    """
-
-    place: str
-    reason: str
-    size: int
-    set_at: int
+_DERIVED_NAME = re.compile("[a-z0-9-]{1,64}")
 
 
 class Hold(ABC):
@@ -213,10 +113,11 @@ class Backend(ABC):
 
     @abstractmethod
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
         """Create a session with its first commit: afterwards all of it is durable, or nothing is.
 
+        `records`, one at least, are taken one by one; they may be read from another log meanwhile.
         With `staged`, the content that was put there comes with it. If this raises, `staged` is
         used up by SessionExists, and otherwise there for another try unless it is dead.
 
@@ -314,6 +215,16 @@ class Backend(ABC):
     def put_blob(self, hold: Hold, parts: Iterable[bytes]) -> Blob:
         """Store content durably under the SHA-256 of its bytes; the same bytes are stored once."""
 
+    def clone_blob(self, hold: Hold, session: str, digest: str) -> Blob | None:
+        """Store content of another session of this namespace, so that both share room on the disk.
+
+        Durable when this returns, and what happens to one is nothing to the other. None, and
+        nothing happened, where the medium cannot do that, or the bytes are not those named.
+        """
+        hold.check()
+        del session, digest  # most media share nothing
+        return None
+
     @abstractmethod
     def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
         """The stored bytes in parts, unchecked; None if they are not there. Takes no lock."""
@@ -394,6 +305,45 @@ class Backend(ABC):
 
         Raises:
             SessionNotFound: there is no such session.
+
+        """
+
+    # --- derived data ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def derived(self, session: str, name: str) -> bytes | None:
+        """All bytes that are kept under `name`, from one state of it; None if none are.
+
+        What is derived can be made from the log again. It is never synced: after a crash it may be
+        older, torn, or gone, so it has to check itself. Takes no lock.
+
+        Raises:
+            InvalidValue: `name` is none.
+            SessionNotFound: there is no such session.
+
+        """
+
+    @abstractmethod
+    def put_derived(self, hold: Hold, name: str, data: bytes, *, at: int | None = None) -> None:
+        """Keep `data` under `name`: in the place of all that is there, or behind it.
+
+        Without `at` it takes the place of everything, in one step that a reader sees whole or not
+        at all. With `at` it is appended, if exactly so many bytes are there. `name` is 1 to 64
+        lower-case letters, digits and hyphens. The log and what was acknowledged of it stay as they
+        are, whatever goes wrong. After `replace`, nothing is kept.
+
+        Raises:
+            InvalidValue: `name` is none, or not `at` bytes are there; nothing was kept.
+            StorageFull, StorageUnavailable: what is kept is the old, the new, or a torn mixture.
+
+        """
+
+    @abstractmethod
+    def drop_derived(self, hold: Hold, name: str) -> None:
+        """Keep nothing under `name` any more; nothing there is no error.
+
+        Raises:
+            InvalidValue: `name` is none.
 
         """
 
@@ -496,4 +446,19 @@ def check_place(place: str) -> None:
             "place",
             f"{values.shown(place)} is no place beside a log",
             hint="1 to 128 lower-case letters, digits and hyphens",
+        )
+
+
+def check_derived_name(name: str) -> None:
+    """Refuse what is no name of derived data.
+
+    Raises:
+        InvalidValue: not 1 to 64 lower-case letters, digits and hyphens.
+
+    """
+    if not _DERIVED_NAME.fullmatch(name):
+        raise InvalidValue(
+            "name",
+            f"{values.shown(name)} is no name of derived data",
+            hint="1 to 64 lower-case letters, digits and hyphens",
         )

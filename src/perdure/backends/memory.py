@@ -19,10 +19,12 @@ from perdure.backends.base import (
     Stored,
     Tail,
     Trashed,
+    check_derived_name,
     check_place,
 )
 from perdure.durable.locks import Holder
 from perdure.errors import (
+    InvalidValue,
     SessionBusy,
     SessionClosed,
     SessionExists,
@@ -52,6 +54,7 @@ class _Session:
         self.revision = 0
         self.aside: dict[str, tuple[Aside, bytes]] = {}
         self.plan: bytes | None = None
+        self.derived: dict[str, bytes] = {}
         self.blobs: dict[str, tuple[Blob, bytes]] = {}
         self.deleted_at = 0
 
@@ -180,9 +183,9 @@ class MemoryBackend(Backend):
         return self._grant(_Session(header))
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
-        hold = _own(staged or self.stage(header))
+        hold, taken = _own(staged or self.stage(header)), [*records]
         hold.check()
         with self._mutex:
             deleted_at = self._deleted_at(header.id)
@@ -190,7 +193,7 @@ class MemoryBackend(Backend):
                 hold.release()
                 raise SessionExists(header.id, deleted_at=deleted_at)
             self._sessions[header.id] = hold.stored
-            self._store(hold, records)
+            self._store(hold, taken)
         return hold
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
@@ -314,6 +317,7 @@ class MemoryBackend(Backend):
         with self._mutex:
             whole = encode_header(session.header) + b"".join(session.lines)
             self._keep_aside(session, whole, reason, place)
+            session.derived.clear()
             session.header = header
             session.lines = [record.line for record in kept]
             session.acknowledged = kept[-1].position if kept else Position(-1, header.genesis)
@@ -340,6 +344,29 @@ class MemoryBackend(Backend):
     def aside(self, session: str, place: str) -> Iterator[bytes] | None:
         found = self._find(session).aside.get(place)
         return iter((found[1],)) if found is not None else None
+
+    # --- derived data ----------------------------------------------------------------------------
+
+    def derived(self, session: str, name: str) -> bytes | None:
+        check_derived_name(name)
+        return self._find(session).derived.get(name)
+
+    def put_derived(self, hold: Hold, name: str, data: bytes, *, at: int | None = None) -> None:
+        own = _own(hold)
+        own.check()
+        check_derived_name(name)
+        derived = own.stored.derived
+        with self._mutex:
+            before = derived.get(name, b"") if at is not None else b""
+            if at is not None and len(before) != at:
+                raise InvalidValue("at", f"{len(before)} bytes are kept, not {at}")
+            derived[name] = before + data
+
+    def drop_derived(self, hold: Hold, name: str) -> None:
+        own = _own(hold)
+        own.check()
+        check_derived_name(name)
+        own.stored.derived.pop(name, None)
 
     # --- the trash -------------------------------------------------------------------------------
 

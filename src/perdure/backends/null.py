@@ -4,7 +4,16 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
-from perdure.backends.base import Backend, Blob, Entry, Hold, Stored, Tail, Trashed
+from perdure.backends.base import (
+    Backend,
+    Blob,
+    Entry,
+    Hold,
+    Stored,
+    Tail,
+    Trashed,
+    check_derived_name,
+)
 from perdure.durable.locks import Holder
 from perdure.errors import PersistenceDisabled, SessionClosed
 from perdure.evidence import Evidence
@@ -81,10 +90,12 @@ class NullBackend(Backend):
         return _NullHold(header.id, Position(-1, header.genesis))
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
         del staged  # nothing of it was kept
-        end = records[-1].position if records else Position(-1, header.genesis)
+        end = Position(-1, header.genesis)
+        for record in records:
+            end = record.position
         return _NullHold(header.id, end)
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
@@ -166,6 +177,20 @@ class NullBackend(Backend):
     def aside(self, session: str, place: str) -> NoReturn:  # noqa: ARG002
         check_id(session)
         raise PersistenceDisabled("reading a session")
+
+    def derived(self, session: str, name: str) -> NoReturn:
+        check_id(session)
+        check_derived_name(name)
+        raise PersistenceDisabled("reading a session")
+
+    def put_derived(self, hold: Hold, name: str, data: bytes, *, at: int | None = None) -> None:
+        del data, at  # nothing is kept
+        hold.check()
+        check_derived_name(name)
+
+    def drop_derived(self, hold: Hold, name: str) -> None:
+        hold.check()
+        check_derived_name(name)
 
     def discard(self, session: str, then: Callable[[Trashed], None]) -> NoReturn:  # noqa: ARG002
         check_id(session)

@@ -5,12 +5,34 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any, TypeVar
+
+import click
 
 from perdure.cli import output
 from perdure.durable.files import Folder, translated
 from perdure.errors import PerdureError
 
-__all__ = ["put_out", "write_new"]
+__all__ = ["output_options", "put_out", "write_new"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def output_options(what: str) -> Callable[[_Command], _Command]:
+    """Add `--output FILE` (as `target`) and `--force` to a command that gives out `what`."""
+
+    def add(command: _Command) -> _Command:
+        force = click.option("--force", is_flag=True, help="Write it to a terminal as it is.")
+        target = click.option(
+            "--output",
+            "target",
+            type=click.Path(),
+            metavar="FILE",
+            help=f"A new file for the {what}.",
+        )
+        return target(force(command))
+
+    return add
 
 
 def write_new(path: str, parts: Iterable[bytes]) -> None:

@@ -18,11 +18,13 @@ from perdure.errors import PerdureError
 from perdure.model import values
 
 __all__ = [
+    "compact",
     "content",
     "counted",
     "cut",
     "document",
     "failure",
+    "flush",
     "json_line",
     "line",
     "place",
@@ -93,6 +95,16 @@ def table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> None
             for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
         line("  ".join([*padded[:-1], cells[-1]]).rstrip())
+
+
+def compact(value: Any) -> str:
+    """A value as JSON on one line, for people."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def flush() -> None:
+    """Show at once what was printed."""
+    sys.stdout.flush()
 
 
 def json_line(value: Any) -> None:

@@ -6,7 +6,7 @@ import os
 from perdure.durable import crash
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 
-__all__ = ["read_at", "status_of", "sync_file", "translated", "write_at"]
+__all__ = ["copy_at", "read_at", "status_of", "sync_file", "translated", "write_at"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -79,11 +79,35 @@ def write_at(descriptor: int, data: bytes, offset: int) -> None:
         OSError: as the system says; part of the data may have been written.
 
     """
+    _write(descriptor, data, offset)
+
+
+def copy_at(source: int, descriptor: int, size: int) -> None:
+    """Write the first `size` bytes of another file, which the system may let share their room.
+
+    Raises:
+        OSError: as the system says, also that it cannot; part of them may have been written.
+
+    """
+    _write(descriptor, range(size), 0, source)
+
+
+def _write(descriptor: int, data: bytes | range, offset: int, source: int = -1) -> None:
+    """Write bytes, or those that stand at the places of a range in the file `source`."""
     crash.point("write.before")
-    view = memoryview(crash.half("write.half", data))
+    end = len(crash.half("write.half", range(len(data))))
+    view = data[:end] if isinstance(data, range) else memoryview(data)[:end]
     written = 0
     while written < len(view):
-        written += os.pwrite(descriptor, view[written:], offset + written)
+        if isinstance(view, range):
+            left = len(view) - written
+            count = os.copy_file_range(source, descriptor, left, written, offset + written)
+        else:
+            count = os.pwrite(descriptor, view[written:], offset + written)
+        if not count:
+            raise OSError(errno.EIO, "nothing more is written")
+        written += count
     if crash.observed():
-        crash.observe("write", inode=os.fstat(descriptor).st_ino, offset=offset, data=bytes(view))
+        told = read_at(source, len(view), 0) if isinstance(view, range) else bytes(view)
+        crash.observe("write", inode=os.fstat(descriptor).st_ino, offset=offset, data=told)
     crash.point("write.half" if len(view) < len(data) else "write.after")

@@ -6,9 +6,11 @@ process at a name, or records every operation to replay a loss of power.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 __all__ = ["Observer", "arm", "half", "observe", "observed", "point", "syncs_disabled"]
+
+S = TypeVar("S", bytes, range)
 
 
 class Observer(Protocol):
@@ -30,7 +32,7 @@ def point(name: str) -> None:
         _hook(name)
 
 
-def half(name: str, data: bytes) -> bytes:
+def half(name: str, data: S) -> S:
     """What a writer that dies at `name` gets written: all of `data`, or half when armed."""
     return data[: len(data) // 2] if name in _half else data
 

@@ -160,8 +160,10 @@ class Folder(Opened):
             folder.sync()
             return made
 
-    def child(self, name: str, *, make: bool = False) -> "Folder":
+    def child(self, name: str, *, make: bool = False, sync: bool = True) -> "Folder":
         """Open the folder `name` in this one, creating it durably if `make`.
+
+        Without `sync` a loss of power may take a new one away again.
 
         Raises:
             FileNotFoundError: it does not exist and `make` is false.
@@ -175,7 +177,7 @@ class Folder(Opened):
             except FileNotFoundError:
                 if not make:
                     raise
-                self._mkdir(name)
+                self._mkdir(name, sync=sync)
                 descriptor = os.open(name, flags, dir_fd=self.fd)
         except FileNotFoundError as error:
             if not make:
@@ -189,7 +191,7 @@ class Folder(Opened):
         folder.anybodys = True
         return folder
 
-    def _mkdir(self, name: str) -> None:
+    def _mkdir(self, name: str, *, sync: bool) -> None:
         crash.point("folder.make")
         try:
             os.mkdir(name, _FOLDER_MODE, dir_fd=self.fd)
@@ -198,7 +200,8 @@ class Folder(Opened):
         if crash.observed():
             made = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
             crash.observe("mkdir", parent=self.inode, name=name, inode=made.st_ino)
-        self.sync()
+        if sync:
+            self.sync()
 
     @property
     def inode(self) -> int:

@@ -14,6 +14,7 @@ from perdure.errors import InvalidValue
 from perdure.model.header import check_id
 
 __all__ = [
+    "DEVICES",
     "NAME_BYTES_MAX",
     "escape_id",
     "namespace_key",
@@ -25,9 +26,10 @@ NAME_BYTES_MAX = 200
 """Most file systems take 255 bytes a name; the rest is left for what stands around it."""
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
-_RESERVED = frozenset(
+DEVICES = frozenset(
     {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(10)}
 )
+"""Names that Windows keeps for devices, with or without an extension, whatever their case."""
 
 
 def escape_id(id: str) -> str:
@@ -44,8 +46,7 @@ def escape_id(id: str) -> str:
         chr(byte) if byte in _PLAIN or (byte == ord(".") and 0 < index < last) else f"%{byte:02x}"
         for index, byte in enumerate(raw)
     )
-    if name.split(".", 1)[0] in _RESERVED:
-        # Names that Windows keeps for devices, with or without an extension.
+    if name.split(".", 1)[0] in DEVICES:
         name = f"%{ord(name[0]):02x}{name[1:]}"
     if len(name) > NAME_BYTES_MAX:
         # "%%" cannot come from an escape, so a shortened name never meets a whole one.

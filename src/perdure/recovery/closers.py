@@ -22,7 +22,7 @@ from perdure.model.vocabulary import (
     TurnEnd,
 )
 
-__all__ = ["OpenWork"]
+__all__ = ["OpenWork", "unanswered"]
 
 _MEANINGFUL = frozenset(
     {
@@ -61,6 +61,14 @@ class _Turn:
         self.calls: dict[str, bool] = {}
 
 
+class _Dumped(msgspec.Struct):
+    """What `OpenWork.dump` gives."""
+
+    time: int
+    turns: list[tuple[str | None, str | None, Any, list[tuple[str, bool]]]]
+    jobs: list[tuple[str, str | None, str | None]]
+
+
 class OpenWork:
     """A fold over a log that knows at each moment what is open.
 
@@ -75,9 +83,47 @@ class OpenWork:
         self._jobs: dict[str, tuple[str | None, str | None]] = {}
         self._time = 0
 
+    def dump(self) -> dict[str, Any]:
+        """What is open, as a JSON value for `restored`."""
+        return {
+            "time": self._time,
+            "turns": [
+                [turn.agent, turn.turn, turn.step, [*turn.calls.items()]]
+                for turn in self._turns.values()
+            ],
+            "jobs": [[job, *where] for job, where in self._jobs.items()],
+        }
+
+    @classmethod
+    def restored(cls, dumped: Any) -> "OpenWork":
+        """What was open when `dump` was called.
+
+        Raises:
+            ValueError: no `dump` gave this.
+
+        """
+        try:
+            known = msgspec.convert(dumped, _Dumped)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"not what is open: {error}") from error
+        work = cls()
+        work._time = known.time
+        for agent, name, step, calls in known.turns:
+            turn = _Turn(agent, name)
+            turn.step = step
+            turn.calls = dict(calls)
+            work._start(turn)
+        work._jobs = {job: (agent, turn) for job, agent, turn in known.jobs}
+        return work
+
     def __bool__(self) -> bool:
         """True while a turn or a job is open."""
         return bool(self._turns or self._jobs)
+
+    @property
+    def in_turn(self) -> bool:
+        """True while a turn is open, whatever jobs are."""
+        return bool(self._turns)
 
     def record(self, record: Record) -> None:
         """Take the next record into account; runs that open nothing are not expanded."""
@@ -162,13 +208,9 @@ class OpenWork:
         for turn in self._turns.values():
             where = (turn.agent, turn.turn)
             for call, started in turn.calls.items():
-                code = TOOL_OUTCOME_UNKNOWN if started else TOOL_NOT_STARTED
-                message = _UNKNOWN if started else _NOT_STARTED
-                result = ToolResult(
-                    id=call,
-                    content=[{"type": "text", "text": message}],
-                    error=Error(code=code, message=message),
-                )
+                error = unanswered(started=started)
+                text = {"type": "text", "text": error.message}
+                result = ToolResult(id=call, content=[text], error=error)
                 yield "tool/result", result, *where
             if isinstance(turn.step, int):
                 yield "step/end", StepEnd(step=turn.step, interrupted=True), *where
@@ -176,6 +218,13 @@ class OpenWork:
         for job, where in self._jobs.items():
             error = Error(code="JOB_INTERRUPTED", message=_JOB)
             yield "job/end", JobEnd(id=job, status="interrupted", error=error), *where
+
+
+def unanswered(*, started: bool) -> Error:
+    """Why a call has no result; `started` says whether its `tool/call` was recorded."""
+    if started:
+        return Error(code=TOOL_OUTCOME_UNKNOWN, message=_UNKNOWN)
+    return Error(code=TOOL_NOT_STARTED, message=_NOT_STARTED)
 
 
 def _calls(content: Any) -> Iterator[str]:

@@ -27,13 +27,15 @@ from perdure.errors import (
 from perdure.model import values
 from perdure.model.event import Draft, Event
 from perdure.model.header import Header
-from perdure.model.record import Position, seal
+from perdure.model.record import Position, Record, seal
 from perdure.recovery.closers import OpenWork
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
+from perdure.store.folding import Folding
 from perdure.store.queue import Accepted, Keys, Queue
 from perdure.store.survey import Survey
 from perdure.store.witness import Witness
+from perdure.views.fold import Fold
 
 __all__ = ["Committer"]
 
@@ -47,8 +49,10 @@ class Committer:
         header: Header,
         *,
         hold: Hold | None,
-        keys: Keys,
+        keys: Keys | None,
         proven: frozenset[Position],
+        folding: Folding,
+        read_keys: Callable[[], Keys],
         read_event: Callable[[str, int], Event],
         flusher: Flusher,
         witness: Witness,
@@ -58,7 +62,8 @@ class Committer:
     ) -> None:
         """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes.
 
-        `proven` are remembered positions that were found in the log when it was verified.
+        `proven` are remembered positions that were found in the log when it was verified. Where
+        `keys` are None, `read_keys` reads them from the log.
         """
         self.header = header
         # Which of the writers of its store it is, by the order in which they were begun.
@@ -70,6 +75,7 @@ class Committer:
         self._witness = witness
         self._survey = survey
         self._proven = proven
+        self._folding = folding
         # What this writer left open; None once it lost track of it.
         self._work: OpenWork | None = OpenWork()
         self._flusher = flusher
@@ -81,7 +87,14 @@ class Committer:
         self._content = threading.RLock()
         self._committing = threading.RLock()
         self._mutex = threading.RLock()
-        self._queue = Queue(header.id, self.position.seq, keys, read_event, backend.persistent)
+        self._queue = Queue(
+            header.id,
+            self.position.seq,
+            keys,
+            read_keys=read_keys,
+            read_event=read_event,
+            persistent=backend.persistent,
+        )
         self._due = False
         self._closed: str | None = None
         self._untold: PerdureError | None = None
@@ -102,6 +115,21 @@ class Committer:
     def closed(self) -> bool:
         """Whether this object can no longer write."""
         return self._closed is not None
+
+    def fold(self) -> Fold:
+        """The rows of all views at the last durable position; what is committed later is not in it.
+
+        Raises:
+            SessionDamaged, StorageUnavailable: the log cannot be read for it.
+            PersistenceDisabled: it would have to be read, and nothing is stored.
+            SessionClosed: closed, or used in a forked child.
+
+        """
+        self._refuse_reentry()
+        self._check()
+        with self._committing:
+            self._check()
+            return self._folding.fold(self.position)
 
     # --- accepting ---------------------------------------------------------------------------
 
@@ -207,7 +235,7 @@ class Committer:
 
     def needs_reading(self, drafts: Sequence[Draft]) -> bool:
         """Whether `admit` has to read stored events that share a key with these."""
-        return any(one.key is not None and self._queue.stores_key(one) for one in drafts)
+        return any(one.key is not None and self._queue.may_store(one) for one in drafts)
 
     def settle(self, groups: Sequence[Sequence[Accepted]]) -> list[Exception | None]:
         """Make durable what several callers admitted, in one commit where that is possible.
@@ -257,9 +285,11 @@ class Committer:
             if all(one.settled for one in own):
                 return
             batch = self._queue.waiting()
-        self._commit(batch)
+        records = self._commit(batch)
+        if self._hold is not None:
+            self._folding.committed(self._hold, records)
 
-    def _commit(self, batch: Sequence[Accepted]) -> None:
+    def _commit(self, batch: Sequence[Accepted]) -> list[Record]:
         try:
             records = seal(self.position, [one.draft for one in batch], pack=self._pack)
             if self._hold is None:
@@ -272,6 +302,7 @@ class Committer:
             if self._work is not None:
                 for record in records:
                     self._work.record(record)
+            return records
         except SessionExists:
             if self._staged is not None:
                 self._staged.release()
@@ -397,7 +428,10 @@ class Committer:
                 if self._work is not None and not self._hold.dead:
                     # The log only grew: what was proven of it when it was opened still is.
                     proven = self._proven | self._witness.noted(self.header)
-                    self._survey.left(self._hold, self.header, self._work, self._queue.keys, proven)
+                    keys, kept = self._queue.keys, self._folding.kept
+                    self._survey.left(
+                        self._hold, self.header, self._work, keys, proven=proven, kept=kept
+                    )
 
     def _unsaved(self, error: PerdureError) -> PerdureError:
         """What to raise when closing could not store everything; `lost` names what."""

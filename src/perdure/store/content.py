@@ -19,6 +19,7 @@ from perdure.model.record import BadRecordError, Record, decode_line
 __all__ = [
     "DIGESTS_MAX",
     "Expiry",
+    "Mentions",
     "References",
     "Rule",
     "check_digest",
@@ -223,8 +224,8 @@ class _Reference:
         self.kinds: set[str] = set()
 
 
-class References:
-    """Which content the events of one log refer to, pin and let expire.
+class Mentions:
+    """Which of some content the lines of a log refer to, pin and let expire.
 
     Attributes:
         pinned: digests of what must stay.
@@ -232,23 +233,22 @@ class References:
 
     """
 
-    def __init__(self, backend: Backend, session: str, end: int | None = None) -> None:
-        """Read the log up to `end`; only records that name stored content are decoded."""
+    def __init__(self, session: str, stored: Iterable[Blob]) -> None:
+        """Look for the digests of what is `stored`; nothing was read yet."""
         self._session = session
-        self._stored = list(backend.blobs(session))
+        self._stored = list(stored)
         self._names = {blob.digest.encode(): blob.digest for blob in self._stored}
         self._found: dict[str, _Reference] = {}
         self.pinned: set[str] = set()
         self.expired: set[str] = set()
-        if self._names:
-            for piece in backend.scan(session, backend.stored(session).begin):
-                start = piece.start
-                for line in piece.lines:
-                    if end is None or start < end:
-                        self._read(line)
-                    start += 0 if piece.framed else len(line)
 
-    def _read(self, line: bytes) -> None:
+    @property
+    def wanted(self) -> set[str]:
+        """Digests that events refer to or pin, and that did not expire since."""
+        return (self._found.keys() | self.pinned) - self.expired
+
+    def read(self, line: bytes) -> None:
+        """Take the next line into account; only one that names such content is decoded."""
         named = set(self._named(line))
         if not named:
             return
@@ -300,6 +300,21 @@ class References:
                 expired.append(blob)
         kept = len(self._stored) - len(expired) - len(unreferenced)
         return Expiry(self._session, tuple(expired), tuple(unreferenced), kept)
+
+
+class References(Mentions):
+    """Which content that is stored beside a log the events of it refer to, pin and let expire."""
+
+    def __init__(self, backend: Backend, session: str, end: int | None = None) -> None:
+        """Read the log up to `end`."""
+        super().__init__(session, backend.blobs(session))
+        if self._names:
+            for piece in backend.scan(session, backend.stored(session).begin):
+                start = piece.start
+                for line in piece.lines:
+                    if end is None or start < end:
+                        self.read(line)
+                    start += 0 if piece.framed else len(line)
 
 
 def _falls_under(reference: _Reference, rule: Rule, now: int) -> bool:

@@ -31,11 +31,11 @@ from perdure.model.record import Position, Record
 from perdure.recovery.walk import Known, Walk
 from perdure.runtime import Runtime
 from perdure.store.content import References, content_of
-from perdure.store.opening import bare, settled, verified
+from perdure.store.opening import Reader, bare, settled, verified
 from perdure.store.retention import Retention
 from perdure.store.witness import Witness, known_of
 
-__all__ = ["Copied", "Side", "copy_session", "refuse_same_place"]
+__all__ = ["Copied", "Side", "copy_session", "end_of", "refuse_same_place"]
 
 BATCH_BYTES = 1024 * 1024
 """A commit of the destination takes records until it has so many bytes, or `BATCH_RECORDS`."""
@@ -105,7 +105,7 @@ def _same_medium(source: Backend, target: Backend) -> bool:
 def copy_session(session: str, source: Side, target: Side, wait: float = 0.0) -> Copied:
     """See `Store.copy`."""
     refuse_same_place(source.backend, target.backend)
-    header, until = _end_of(session, source)
+    header, until = end_of(session, source)
     if until.seq < 0:
         raise SessionDamaged(session, "its log holds no event", record=0)
     try:
@@ -115,12 +115,19 @@ def copy_session(session: str, source: Side, target: Side, wait: float = 0.0) ->
         raise
 
 
-def _end_of(session: str, source: Side) -> tuple[Header, Position]:
-    """Up to where a log holds together, and nobody takes anything back."""
+def end_of(session: str, source: Side, read: Reader | None = None) -> tuple[Header, Position]:
+    """Up to where a log holds together, and nobody takes anything back.
+
+    With `read`, that is what reads it: it may take note of more, perhaps behind where this ends.
+
+    Raises:
+        As `verified`.
+
+    """
     backend = source.backend
     written = backend.holder(session) is not None
     acknowledged = backend.tail(session).acknowledged
-    header, facts = verified(backend, source.witness, session, bare(backend))
+    header, facts = verified(backend, source.witness, session, read or bare(backend))
     until = facts.ending.position
     if acknowledged is not None and acknowledged.seq < until.seq:
         written = written or backend.holder(session) is not None

@@ -5,7 +5,6 @@ from functools import cached_property
 
 from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
-from perdure.errors import SessionDamaged
 from perdure.evidence import About
 from perdure.model.event import Draft, Event
 from perdure.model.header import VOCABULARY, Header, encode_header
@@ -13,13 +12,18 @@ from perdure.model.record import BadRecordError, Position, decode_line
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Problem, Walk
+from perdure.store.content import content_of
+from perdure.store.folding import Folds
+from perdure.store.refusing import damage
 from perdure.store.survey import Facts, Survey
+from perdure.store.viewing import Viewing
 from perdure.store.witness import Witness, known_of
+from perdure.views.fold import Fold
 
 __all__ = ["Inspection", "damage", "nobody", "raw_lines"]
 
 
-class Inspection:
+class Inspection(Viewing):
     """A session as found. Cheap to make; what reads the log says so.
 
     Attributes:
@@ -35,12 +39,15 @@ class Inspection:
         session: str,
         survey: Survey,
         witness: Witness,
+        folds: Folds,
+        *,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Look at header, lock and tail. Made by `Store.inspect`; for `progress` see `Survey`."""
         self._backend = backend
         self._survey = survey
         self._witness = witness
+        self._folds = folds
         self._progress = progress
         self._stored: Stored = backend.stored(session)
         self.id = session
@@ -189,6 +196,26 @@ class Inspection:
         facts = self._read_whole()
         return facts.later if facts is not None else 0
 
+    def fold(self, *, closed: bool = True) -> Fold:
+        """The rows of all views at the end of the log; `closed` adds what closes abandoned work.
+
+        Reads the checkpoint and what came after it, and all of the log where there is none.
+
+        Raises:
+            SessionDamaged: what was read does not hold together.
+            FormatUnsupported: another version wrote it.
+
+        """
+        found = self._folds.load(self.id)
+        last = found.fold.position.seq
+        return found.close(self._close(last, found.work.closers()) if closed else [])
+
+    def _events_from(self, seq: int) -> Iterator[Event]:
+        return self._folds.events(self.id, seq)
+
+    def _content_of(self, digest: str) -> bytes:
+        return b"".join(content_of(self._backend, self.id, digest))
+
     def later(self) -> Iterator[Event]:
         """Intact events behind the first problem, UNVERIFIED: nothing links them to the prefix."""
         if self.header is None:
@@ -235,20 +262,3 @@ def _reaches(line: bytes, seq: int) -> bool:
 def nobody() -> Header:
     """Stands in for a header that cannot be read: no record links to it."""
     return Header(format=0, id="?", created_at=0)
-
-
-def damage(session: str, stored: Stored, problem: Problem | None = None) -> Exception:
-    """The error that refuses a session, from what was found."""
-    if stored.unsupported is not None:
-        return stored.unsupported
-    problem = stored.problem or problem
-    if problem is None:
-        return SessionDamaged(session, "it does not hold together")
-    return SessionDamaged(
-        session,
-        problem.reason,
-        kind=problem.kind,
-        record=problem.record,
-        start=problem.start,
-        end=problem.end,
-    )

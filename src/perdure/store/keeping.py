@@ -14,7 +14,9 @@ from perdure.model.header import check_id
 from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store.content import Expiry, References, content_of, rule_of
+from perdure.store.families import descendants_of, refuse_busy
 from perdure.store.opening import verified
+from perdure.store.reading import Pages
 from perdure.store.repair import Repair, Repairer
 from perdure.store.retention import Missing, Retention
 from perdure.store.session import Compacted, Session
@@ -31,6 +33,7 @@ class Keeping(ABC):
     """The keeping half of a store; `Store` is what callers see of it."""
 
     _backend: Backend
+    _pages: Pages
     _retention: Retention
     _runtime: Runtime
     _survey: Survey
@@ -146,17 +149,25 @@ class Keeping(ABC):
         """
         return self.append(id, [{"type": "session/unarchived", "data": {}}])[0]
 
-    def delete(self, id: str) -> Trashed:
+    def delete(self, id: str, *, subagents: bool = False) -> Trashed:
         """Move a session, damaged or not, to the trash; only this exact id. Its id stays taken.
+
+        With `subagents` the sessions of its sub-agents go there first, as `descendants` lists them;
+        each is restored by its own id.
 
         Raises:
             SessionNotFound: there is none.
-            SessionBusy: somebody writes it.
+            SessionBusy: somebody writes it, or one of them.
 
         """
         check_id(id)
         self._check_open()
         with self._retention.telling(id):
+            if subagents:
+                below = descendants_of(self._backend, self._pages, id)
+                refuse_busy(self._backend, [*below, id])
+                for each in below:
+                    self._retention.delete(each)
             return self._retention.delete(id)
 
     def trash(self) -> list[Trashed]:

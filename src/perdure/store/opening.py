@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 
-from perdure.backends.base import Backend, Hold
+from perdure.backends.base import Backend, Hold, Tail
+from perdure.errors import SessionExists, SessionNotFound
 from perdure.model.header import Header
 from perdure.recovery.walk import Known, Walk
-from perdure.store.inspection import damage
+from perdure.store.refusing import damage
 from perdure.store.survey import Facts
 from perdure.store.witness import Witness, known_of
 
-__all__ = ["Reader", "bare", "settled", "verified"]
+__all__ = ["Reader", "bare", "refuse_taken", "settled", "verified"]
 
 Reader = Callable[[str, Header, int, Known], Facts]
 """Reads the log of a session from where its records begin, held against what is known of it."""
+
+Quick = Callable[[str, Header, int, Known, Tail], Facts | None]
+"""Finds the same without reading the whole log, or gives None where that cannot be trusted."""
 
 
 def bare(backend: Backend) -> Reader:
@@ -48,8 +52,12 @@ def verified(
     return stored.header, facts
 
 
-def settled(backend: Backend, witness: Witness, hold: Hold, read: Reader) -> tuple[Header, Facts]:
-    """Verify the whole log of a session that is held, set a torn tail aside, take the position.
+def settled(
+    backend: Backend, witness: Witness, hold: Hold, read: Reader, quick: Quick | None = None
+) -> tuple[Header, Facts]:
+    """Verify the log of a session that is held, set a torn tail aside, take the position.
+
+    All of it is read, but where `quick` knows enough and nobody was refused before.
 
     Raises:
         As `verified`. Damage is remembered, for the next who asks.
@@ -64,7 +72,11 @@ def settled(backend: Backend, witness: Witness, hold: Hold, read: Reader) -> tup
     tail = backend.tail(session)
     about = witness.about_to_write(session)
     known = known_of(stored.header, tail, about.seen)
-    facts = read(session, stored.header, stored.begin, known)
+    facts = None
+    if quick is not None and not about.damage:
+        facts = quick(session, stored.header, stored.begin, known, tail)
+    if facts is None:
+        facts = read(session, stored.header, stored.begin, known)
     if facts.damaged:
         witness.report(session, facts.ending.problem)
         raise damage(session, stored, facts.ending.problem)
@@ -72,3 +84,19 @@ def settled(backend: Backend, witness: Witness, hold: Hold, read: Reader) -> tup
     witness.begin(session, about)
     backend.settle(hold, facts.ending, tail.acknowledged)
     return stored.header, facts
+
+
+def refuse_taken(backend: Backend, session: str) -> None:
+    """Refuse an id under which something is stored, or lies in the trash.
+
+    Raises:
+        SessionExists: there is.
+
+    """
+    try:
+        backend.stored(session)
+    except SessionNotFound as error:
+        if error.deleted_at is not None:
+            raise SessionExists(session, deleted_at=error.deleted_at) from None
+    else:
+        raise SessionExists(session)

@@ -1,6 +1,7 @@
 """The events of one session that are accepted and not durable yet, in order, with their keys.
 
-Every method is called with the session's mutex, but for `look_up`, which may read the disk.
+Every method is called with the session's mutex, but for `look_up` and `find`, which may read the
+disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,14 +52,20 @@ class Queue:
         self,
         session: str,
         durable: int,
-        keys: Keys,
+        keys: Keys | None,
+        *,
+        read_keys: Callable[[], Keys],
         read_event: Callable[[str, int], Event],
         persistent: bool,
     ) -> None:
-        """Begin behind the event `durable`, with the `keys` that are stored."""
+        """Begin behind the event `durable`, with the `keys` that are stored.
+
+        Where they are None they are read when an event with a key is added first.
+        """
         self._session = session
         self._durable = durable
-        self._keys = keys
+        self._keys: Keys = {} if keys is None else keys
+        self._read_keys = read_keys if keys is None else None
         self._read_event = read_event
         self._waiting: list[Accepted] = []
         self._by_key: dict[tuple[str, str], Accepted] = {}
@@ -73,9 +80,9 @@ class Queue:
         return self._waiting[-1].event.seq + 1 if self._waiting else self._durable + 1
 
     @property
-    def keys(self) -> Keys:
-        """The keys of stored events."""
-        return self._keys
+    def keys(self) -> Keys | None:
+        """The keys of stored events; None if nobody asked for them yet."""
+        return self._keys if self._read_keys is None else None
 
     def waiting(self) -> list[Accepted]:
         """What is pending now, in order."""
@@ -86,16 +93,41 @@ class Queue:
         return [one.event for one in self._waiting]
 
     def look_up(self, drafts: Sequence[Draft]) -> None:
-        """Read stored events that share a key with `drafts`, before the mutex is taken."""
+        """Read stored events that share a key with `drafts`, before the mutex is taken.
+
+        Raises:
+            SessionDamaged, StorageUnavailable: the log cannot be read for its keys.
+
+        """
         for one in drafts:
             if one.key is not None:
+                self._know_keys()
                 seq = self._keys.get((one.type, one.key))
                 if seq is not None and seq not in self._facts:
                     self._facts = {**self._facts, seq: self._read_event(self._session, seq)}
 
-    def stores_key(self, one: Draft) -> bool:
-        """Whether the log holds an event with the key of `one`; no lock is needed to ask."""
-        return (one.type, one.key) in self._keys
+    def find(self, kind: str, key: str) -> Event | None:
+        """The event, pending or stored, that has this (type, key). May read the disk; no lock."""
+        pending = self._by_key.get((kind, key))
+        if pending is not None:
+            return pending.event
+        self._know_keys()
+        seq = self._keys.get((kind, key))
+        if seq is None:
+            return None
+        return self._facts.get(seq) or self._read_event(self._session, seq)
+
+    def _know_keys(self) -> None:
+        """Read the keys of the log, once; those that become durable meanwhile are here already."""
+        read = self._read_keys
+        if read is not None:
+            for name, seq in read().items():
+                self._keys.setdefault(name, seq)
+            self._read_keys = None
+
+    def may_store(self, one: Draft) -> bool:
+        """Whether the log may hold an event with the key of `one`; no lock is needed to ask."""
+        return self._read_keys is not None or (one.type, one.key) in self._keys
 
     def accept(self, drafts: Sequence[Draft], out: list[Accepted], *, keep: bool) -> None:
         """Number the drafts, or find the events that their keys name already, into the empty `out`.
@@ -133,6 +165,7 @@ class Queue:
         name = (made.type, made.key)
         found = self._by_key.get(name)
         if found is None:
+            self._know_keys()
             seq = self._keys.get(name)
             if seq is None:
                 return None

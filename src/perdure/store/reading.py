@@ -11,10 +11,10 @@ from perdure.model.header import Header
 from perdure.model.record import BadRecordError, decode_line
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Piece, Problem, Walk
-from perdure.store.inspection import damage
+from perdure.store.refusing import damage
 from perdure.store.witness import Witness, known_of
 
-__all__ = ["Pages"]
+__all__ = ["Pages", "page_from"]
 
 
 class Pages:
@@ -62,16 +62,23 @@ class Pages:
         Damage can lead the search astray, and a doubled or misplaced part is not where the page
         ends if the start leads past it.
         """
-        if seq:
-            pieces = self._backend.scan(id, begin, seq=seq)
-            first = next(pieces, None)
-            if first is not None and (first.start <= begin or _opens_at(first, seq)):
-                local = first.start > begin
-                rest = itertools.chain((first,), pieces)
-                yield Walk(header, rest, known=known, begin=first.start, local=local)
-                if not local:
-                    return
+        page = page_from(self._backend, header, begin, known, seq) if seq else None
+        if page is not None:
+            local = page.end > begin
+            yield page
+            if not local:
+                return
         yield Walk(header, self._backend.scan(id, begin), known=known, begin=begin)
+
+
+def page_from(backend: Backend, header: Header, begin: int, known: Known, seq: int) -> Walk | None:
+    """A pass from a place at or before an event, found without reading what is before; or None."""
+    pieces = backend.scan(header.id, begin, seq=seq)
+    first = next(pieces, None)
+    if first is None or (first.start > begin and not _opens_at(first, seq)):
+        return None
+    rest = itertools.chain((first,), pieces)
+    return Walk(header, rest, known=known, begin=first.start, local=first.start > begin)
 
 
 def _opens_at(piece: Piece, seq: int) -> bool:

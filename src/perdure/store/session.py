@@ -10,6 +10,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.model.event import Event, draft
+from perdure.store.artifacts import Saving
 from perdure.store.closing import close_behind
 from perdure.store.committer import Committer
 from perdure.store.content import (
@@ -17,11 +18,16 @@ from perdure.store.content import (
     Expiry,
     References,
     check_digests,
+    content_of,
     parts_of,
     rule_of,
 )
 from perdure.store.drafts import drafts_of
 from perdure.store.queue import Accepted
+from perdure.store.recording import Recording
+from perdure.store.resumed import Resumed
+from perdure.store.subagents import Delegating
+from perdure.store.viewing import Viewing
 
 __all__ = ["BUFFER_BYTES_MAX", "Compacted", "Session"]
 
@@ -36,11 +42,17 @@ class Compacted(NamedTuple):
     after: int
 
 
-class Session(Committer):
+class Session(Committer, Viewing, Recording, Saving, Delegating):
     """The exclusive writer of one session; a context manager that closes itself.
 
     Methods may be called from any thread. After a fork the child's copy refuses to write.
+
+    Attributes:
+        resumed: what `Store.resume` found and made; None for a writer that was opened otherwise.
+
     """
+
+    resumed: Resumed | None = None
 
     def __repr__(self) -> str:
         """Which session, how far, and whether it can still be written."""
@@ -189,6 +201,12 @@ class Session(Committer):
             if part is None:
                 return
             yield part
+
+    def _events_from(self, seq: int) -> Iterator[Event]:
+        return self._folding.events(seq)
+
+    def _content_of(self, digest: str) -> bytes:
+        return b"".join(content_of(self._backend, self.id, digest))
 
     def pin(self, *digests: str) -> Event:
         """Say that this content never expires; `unpin` takes it back. An event of its own.

@@ -5,10 +5,11 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, Self
 
 from perdure.backends import open_backend
-from perdure.backends.base import Backend, Entry, Hold
+from perdure.backends.base import Backend, Entry, Hold, Tail
 from perdure.errors import (
     InvalidValue,
     PerdureError,
@@ -22,19 +23,24 @@ from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, new_header
 from perdure.model.record import Position, seal
-from perdure.recovery.walk import Problem
+from perdure.recovery.walk import Known, Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
+from perdure.store.artifacts import Extracting
+from perdure.store.batches import append_to
 from perdure.store.closing import close_behind
 from perdure.store.drafts import check_iterable
 from perdure.store.flusher import Flusher
+from perdure.store.folding import Folding, Folds, views_of
+from perdure.store.forking import Forking
 from perdure.store.inspection import Inspection, raw_lines
 from perdure.store.keeping import Keeping, check_wait
 from perdure.store.moving import Moving
-from perdure.store.opening import settled
+from perdure.store.opening import Quick, settled, verified
 from perdure.store.prepared import Prepared
 from perdure.store.queue import Keys
 from perdure.store.reading import Pages
+from perdure.store.resuming import Resuming
 from perdure.store.retention import Retention
 from perdure.store.session import Session
 from perdure.store.survey import Facts, Survey
@@ -47,6 +53,7 @@ from perdure.store.verification import (
     verify_session,
 )
 from perdure.store.witness import Witness
+from perdure.views.view import View
 
 __all__ = ["Store", "open_store"]
 
@@ -59,7 +66,7 @@ Events = list[Event]
 Batch = Sequence[Mapping[str, Any]]
 
 
-class Store(Keeping, Moving):
+class Store(Keeping, Moving, Resuming, Forking, Extracting):
     """Sessions in one place. A context manager; `perdure.open` makes one."""
 
     def __init__(
@@ -68,9 +75,17 @@ class Store(Keeping, Moving):
         *,
         runtime: Runtime = SYSTEM,
         pack: bool = True,
+        views: Sequence[View] = (),
         flusher: Flusher | None = None,
     ) -> None:
-        """Serve the sessions of `backend`; `pack=False` stores every event as its own record."""
+        """Serve the sessions of `backend`; `pack=False` stores every event as its own record.
+
+        `views` are a user's own, beside those that every session has.
+
+        Raises:
+            InvalidValue: a view is none, or its name is taken.
+
+        """
         self._backend = backend
         self._runtime = runtime
         self._pack = pack
@@ -79,6 +94,8 @@ class Store(Keeping, Moving):
         self._survey = Survey(backend)
         self._retention = Retention(backend, self._witness, self._survey, runtime)
         self._pages = Pages(backend, self._witness)
+        self._own_views = views
+        self._folds = Folds(backend, self._witness, self._pages, views_of(views))
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back. One that still has
         # buffered events is kept by the flusher until they are stored. In the order in which they
@@ -123,6 +140,7 @@ class Store(Keeping, Moving):
                     self._backend.namespace(parts[0]),
                     runtime=self._runtime,
                     pack=self._pack,
+                    views=self._own_views,
                     flusher=self._flusher,
                 )
             below = self._below[parts[0]]
@@ -182,7 +200,10 @@ class Store(Keeping, Moving):
         return self._session(header, None, {})
 
     def writer(self, id: str, *, wait: float = 0.0) -> Session:
-        """The exclusive writer of an existing session, everything verified, closers committed.
+        """The exclusive writer of an existing session, verified, its closers committed.
+
+        What stands before the session's checkpoint is trusted where nothing has changed since it
+        was acknowledged; `verify` reads everything.
 
         Raises:
             SessionNotFound: there is none.
@@ -191,20 +212,32 @@ class Store(Keeping, Moving):
             FormatUnsupported: another version wrote it.
 
         """
+        return self._take(id, wait, self._known_facts)
+
+    def _take(self, id: str, wait: float, quick: Quick | None) -> Session:
         check_wait(wait)
         self._check_open()
         with self._retention.telling(id):
             hold = self._backend.lock(id, wait=wait)
         try:
-            header, facts = self._recover(hold)
-            return self._session(header, hold, dict(facts.keys), facts.proven)
+            header, facts = self._recover(hold, quick)
+            keys = None if facts.keys is None else dict(facts.keys)
+            return self._session(header, hold, keys, facts.proven, facts.kept)
         except BaseException:
             hold.release()
             raise
 
-    def _recover(self, hold: Hold) -> tuple[Header, Facts]:
-        """Verify the whole log, set a torn tail aside, commit closers, and take the position."""
-        header, facts = settled(self._backend, self._witness, hold, self._survey.recall)
+    def _known_facts(
+        self, id: str, header: Header, begin: int, known: Known, tail: Tail
+    ) -> Facts | None:
+        """What a writer has to know where it need not read the whole log for it."""
+        remembered = self._survey.remembered(id, header, known)
+        return remembered or self._folds.since(id, header, begin, known, tail)
+
+    def _recover(self, hold: Hold, quick: Quick | None) -> tuple[Header, Facts]:
+        """Verify the log, set a torn tail aside, commit closers, and take the position."""
+        recall = self._survey.recall
+        header, facts = settled(self._backend, self._witness, hold, recall, quick)
         # What was noted before is among what the facts prove, or it is not of this log.
         self._witness.noted(header)
         if facts.closers:
@@ -217,15 +250,19 @@ class Store(Keeping, Moving):
         self,
         header: Header,
         hold: Hold | None,
-        keys: Keys,
+        keys: Keys | None,
         proven: frozenset[Position] = frozenset(),
+        kept: int = -1,
     ) -> Session:
+        folding = Folding(self._folds, self._backend, header, begun=hold is None, kept=kept)
         session = Session(
             self._backend,
             header,
             hold=hold,
             keys=keys,
             proven=proven,
+            folding=folding,
+            read_keys=partial(self._read_keys, header.id),
             read_event=self._read_event,
             flusher=self._flusher,
             witness=self._witness,
@@ -235,7 +272,7 @@ class Store(Keeping, Moving):
         )
         with self._mutex:
             self._born += 1
-            session.born = self._born
+            session.born, session.spawn = self._born, self.create
             self._sessions[session.born] = session
         return session
 
@@ -247,6 +284,10 @@ class Store(Keeping, Moving):
         for event in self.read_from(id, seq):
             return event
         raise SessionDamaged(id, f"event {seq} is not there any more", record=seq)
+
+    def _read_keys(self, id: str) -> Keys:
+        _, facts = verified(self._backend, self._witness, id, self._survey.read)
+        return facts.keys or {}
 
     def append(self, id: str, events: Iterable[Event | Mapping[str, Any]]) -> Events:
         """Append to a session without keeping its writer; all is durable when this returns.
@@ -267,13 +308,13 @@ class Store(Keeping, Moving):
         if live:
             # Several may have been begun under one id: what is stored is meant, else the last.
             chosen = max(live, key=lambda each: (each.position.seq, each.born))
-            return _append_to(chosen, batch)
+            return append_to(chosen, batch)
         if not batch:
             with self._retention.telling(id):
                 self._backend.stored(id)
             return []
         with self.writer(id) as session:
-            return _append_to(session, batch)
+            return append_to(session, batch)
 
     def prepare(self, id: str, *, wait: float = 0.0) -> Prepared:
         """Reserve a session for its next writer; closers are committed.
@@ -294,17 +335,22 @@ class Store(Keeping, Moving):
 
         """
         with self._retention.telling(id):
-            return Inspection(self._backend, id, self._survey, self._witness)
+            return self._inspection(id)
 
     def load(self, id: str, *, wait: float = 0.0) -> Inspection:
-        """As `inspect`, after closers were committed.
+        """As `inspect`, after everything was verified and closers were committed.
 
         Raises:
             As `writer`; SessionBusy also while this process itself writes the session.
 
         """
-        self.writer(id, wait=wait).close()
-        return Inspection(self._backend, id, self._survey, self._witness)
+        self._take(id, wait, None).close()
+        return self._inspection(id)
+
+    def _inspection(self, id: str, progress: Callable[[int], None] | None = None) -> Inspection:
+        return Inspection(
+            self._backend, id, self._survey, self._witness, self._folds, progress=progress
+        )
 
     def read_from(
         self, id: str, seq: int = 0, types: Collection[str] | None = None
@@ -348,7 +394,7 @@ class Store(Keeping, Moving):
         """
         try:
             with self._retention.telling(id):
-                found = Inspection(self._backend, id, self._survey, self._witness, progress)
+                found = self._inspection(id, progress)
             report = verify_session(found)
             content = verify_content(self._backend, id, found.expired)
             problems = [*report.problems, *verify_columns(self._backend, id)]
@@ -422,47 +468,25 @@ class Store(Keeping, Moving):
         close_behind(error, self.close, "while closing the store")
 
 
-def _append_to(session: Session, batch: Batch) -> Events:
-    """Append events whose numbers, where they carry any, must continue the log."""
-    at = None
-    bare: list[dict[str, Any]] = []
-    for offset, event in enumerate(batch):
-        if not isinstance(event, Mapping):
-            raise InvalidValue(f"events[{offset}]", f"{values.shown(event)} is not a mapping")
-        seq = event.get("seq")
-        if "seq" in event:
-            at = seq - offset if seq.__class__ is int and at is None else at
-            if seq.__class__ is not int or at is None or seq != at + offset:
-                raise InvalidValue(
-                    f"events[{offset}].seq",
-                    f"{values.shown(seq)} does not continue the events before it",
-                    hint="leave seq out, or number without gaps",
-                )
-        bare.append({name: value for name, value in event.items() if name != "seq"})
-    if at is not None:
-        # What is buffered has its numbers already.
-        session.flush()
-    return session.append_many(bare, at=at)
-
-
 def open_store(
     location: str | os.PathLike[str],
     *,
     encoding: str | None = None,
     pack: bool = True,
+    views: Sequence[View] = (),
     runtime: Runtime = SYSTEM,
 ) -> Store:
     """Open the store at `location`: a path, `dir:PATH`, `memory:` or `none:`.
 
     Nothing is created before the first commit. `encoding` of new sessions in a folder is "zst"
-    (compressed, the default) or "raw" (plain lines); reading never depends on it.
+    (compressed, the default) or "raw" (plain lines); reading never depends on it. `views` are folds
+    of yours, which are kept beside those that every session has; each has a name of its own.
 
     Raises:
-        InvalidValue: the location or an option is not known.
+        InvalidValue: the location or an option is not known, or a view cannot be.
 
     """
     if encoding is not None and (type(encoding) is not str or encoding not in ("zst", "raw")):
         raise InvalidValue("encoding", f"{values.shown(encoding)} is not 'zst' or 'raw'")
-    return Store(
-        open_backend(location, runtime=runtime, encoding=encoding), runtime=runtime, pack=pack
-    )
+    backend = open_backend(location, runtime=runtime, encoding=encoding)
+    return Store(backend, runtime=runtime, pack=pack, views=views)

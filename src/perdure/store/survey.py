@@ -46,9 +46,10 @@ class Facts(NamedTuple):
         ending: where it ends.
         further: places behind the first problem, and noise.
         closers: what would close the turns and jobs that are open.
-        keys: which event holds which (type, key).
+        keys: which event holds which (type, key); None if only what follows a checkpoint was read.
         later: number of intact events behind damage.
         expired: digests of content that the log says has expired; nothing where it was not read.
+        kept: the last event that a checkpoint takes into account; -1 if none is known of.
 
     """
 
@@ -56,9 +57,10 @@ class Facts(NamedTuple):
     ending: Ending
     further: tuple[Problem, ...]
     closers: tuple[Draft, ...]
-    keys: Keys
+    keys: Keys | None
     later: int = 0
     expired: frozenset[str] = frozenset()
+    kept: int = -1
 
     def proves(self, known: Known) -> bool:
         """Whether the log, as it was read, holds what is known now."""
@@ -109,7 +111,14 @@ class Survey:
         return facts
 
     def recall(self, session: str, header: Header, begin: int, known: Known) -> Facts:
-        """What is remembered, if the log is as it was then; else it is read."""
+        """What is remembered of the whole log, if it is as it was then; else it is read."""
+        facts = self.remembered(session, header, known)
+        if facts is not None and facts.keys is not None:
+            return facts
+        return self.read(session, header, begin, known)
+
+    def remembered(self, session: str, header: Header, known: Known) -> Facts | None:
+        """What is remembered, if the log is as it was then."""
         with self._mutex:
             remembered = self._facts.get(session)
         if remembered is not None:
@@ -117,20 +126,29 @@ class Survey:
             as_it_was = same.digest == header.digest and facts.proves(known)
             if as_it_was and self._backend.revision(session) == before:
                 return facts.handed_on(known)
-        return self.read(session, header, begin, known)
+        return None
 
     def left(
-        self, hold: Hold, header: Header, work: OpenWork, keys: Keys, proven: Collection[Position]
+        self,
+        hold: Hold,
+        header: Header,
+        work: OpenWork,
+        keys: Keys | None,
+        *,
+        proven: Collection[Position],
+        kept: int,
     ) -> None:
         """Remember how a writer leaves a log, while it still holds the session.
 
-        `keys` is the writer's own, which it does not change any more. `proven` are positions that
+        `keys` is the writer's own, which it does not change any more; `kept` is the event of its
+        checkpoint. `proven` are positions that
         lie in this log: it was opened with proof of them, or this very store noted them.
         """
         position, size = hold.position, self._backend.tail(hold.session).size
         ending = Ending(position, size, size, size, None, Verdict.COMPLETE)
         closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
-        facts = Facts(frozenset({position, *proven}), ending, (), closers, keys)
+        proof = frozenset({position, *proven})
+        facts = Facts(proof, ending, (), closers, keys, kept=kept)
         self._keep(hold.session, self._backend.revision(hold.session), header, facts)
 
     def _remember(self, session: str, revision: str, header: Header, facts: Facts) -> None:
@@ -138,7 +156,7 @@ class Survey:
             self._keep(session, revision, header, facts)
 
     def _keep(self, session: str, revision: str, header: Header, facts: Facts) -> None:
-        if len(facts.keys) > KEYS_MAX:
+        if len(facts.keys or ()) > KEYS_MAX:
             return
         with self._mutex:
             self._facts[session] = (revision, header, facts)
@@ -147,7 +165,7 @@ class Survey:
                 self._facts.popitem(last=False)
 
     def _keys(self) -> int:
-        return sum(len(facts.keys) for _, _, facts in self._facts.values())
+        return sum(len(facts.keys or ()) for _, _, facts in self._facts.values())
 
     def _read(
         self,

@@ -7,6 +7,7 @@ logs; `agents` are the seeded writers that they run, `ledger` knows what was ack
 a second process that takes orders. `vfs` stands below SQLite, so that databases go through all of
 this as folders do (`databases`, `sqlite_faults`), and evidence through its own (`testimony`).
 `faults` and `quotas` let the system fail. `strategies` draws values for property tests.
+`histories` tells what agents do to a log, `providers` what the APIs of models refuse.
 """
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
 """Scripted agents: seeded workloads that reach every way of writing and report what they are told.
 
 An agent creates sessions, appends single events and batches with packed runs, buffers and flushes,
-repeats keys, closes writers in the middle of a turn, opens them again, and loses races for an id.
-Each step is reported before it is taken and once more when it was acknowledged.
+ends turns, repeats keys, closes writers in the middle of a turn, opens them again, and loses races
+for an id. Each step is reported before it is taken and once more when it was acknowledged.
 """
 
 import random
@@ -41,6 +41,7 @@ _WORDS = [
     '"',
     "\n",
 ]
+_TURN_MAX = 30
 _EPOCH_MS = 4_102_444_800_000
 """Far in the future, so that half-built sessions of earlier writers are old enough to sweep."""
 
@@ -180,6 +181,7 @@ class Agent:
                 self._create()
             self._rng.choice(
                 [self._append, self._append, self._stream, self._burst, self._key, self._repeat]
+                + ([self._turn] if self._rng.random() < 0.4 else [])
                 + ([self._reopen, self._collide] if self._rng.random() < 0.4 else [])
             )(self._rng.choice([*self._writers]))
         for name in [*self._writers]:
@@ -223,6 +225,17 @@ class Agent:
         event = conversation.next()
         self._submit(name, [event])
         self._acknowledged(name, [session.append(**event)])
+
+    def _turn(self, name: str) -> None:
+        """Go on to the end of the turn, and look what it has come to."""
+        session, conversation = self._writers[name]
+        for _ in range(_TURN_MAX):
+            event = conversation.next()
+            self._submit(name, [event])
+            self._acknowledged(name, [session.append(**event)])
+            if event["type"] == "turn/end":
+                break
+        session.fold()
 
     def _stream(self, name: str) -> None:
         session, conversation = self._writers[name]

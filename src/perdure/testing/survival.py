@@ -8,8 +8,9 @@ from perdure.errors import PerdureError
 from perdure.model.event import Event
 from perdure.store.store import Store
 from perdure.testing.ledger import Expected, Finding, Ledger, closers_of
+from perdure.views.fold import Fold
 
-__all__ = ["check_evidence", "check_readers", "check_writers", "stored_events"]
+__all__ = ["check_evidence", "check_fold", "check_readers", "check_writers", "stored_events"]
 
 
 def stored_events(store: Store, name: str) -> list[Event]:
@@ -22,7 +23,8 @@ def check_readers(store: Store, ledger: Ledger) -> dict[str, list[Event]]:
 
     Exact: every session is listed that has an acknowledged event, and none that nobody created;
     stored events are a prefix of what was submitted that holds all that is sure; readers see the
-    closers behind them; each session is sound, held by nobody, and has no problem but a torn tail.
+    closers behind them, and the views say what they say of these events, whatever checkpoint there
+    is; each session is sound, held by nobody, and has no problem but a torn tail.
 
     Returns:
         The stored events of each session.
@@ -49,6 +51,7 @@ def _check_reader(store: Store, name: str, one: Expected) -> list[Event]:
     seen = store.inspect(name)
     closers = closers_of(stored)
     _same([*seen.events], [*stored, *closers], f"inspect({name}).events")
+    check_fold(seen.fold(), [*stored, *closers])
     report = store.verify(name)
     torn = [problem for problem in report.problems if problem.kind in ("record", "frame")]
     if not report.sound or seen.holder is not None or len(torn) < len(report.problems):
@@ -73,6 +76,7 @@ def check_writers(store: Store, found: dict[str, list[Event]]) -> None:
         try:
             with store.writer(name) as session:
                 _same(stored_events(store, name), wanted, f"writer({name})")
+                check_fold(session.fold(), wanted)
                 added = session.append("proof/continued", "still here")
         except PerdureError as error:
             raise Finding(f"{name} cannot be written: {error}") from error
@@ -96,6 +100,22 @@ def check_evidence(store: Store) -> None:
         raise Finding(f"{state}")
     if store.missing() or store.reports():
         raise Finding(f"missing {store.missing()}, reported {store.reports()}")
+
+
+def check_fold(found: Fold, events: Sequence[Event]) -> None:
+    """Demand that the rows of all views are those that these events lead to, in their order.
+
+    Raises:
+        Finding: they are not.
+
+    """
+    views = [*found.views.values()]
+    wanted = Fold(views, found.header, lambda seq: iter(events[:seq]))
+    wanted.events(events)
+    for name, rows in wanted.rows.items():
+        other = found.rows[name]
+        if [*rows.all.items()] != [*other.all.items()]:
+            raise Finding(f"view {name} of {found.header.id}: {other.all}, not {rows.all}")
 
 
 def _same(found: Sequence[Event], wanted: Sequence[Event], what: str) -> None:

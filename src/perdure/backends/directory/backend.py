@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from perdure.backends.base import Blob, Entry, Hold, Stored, Tail, Trashed
 from perdure.backends.directory import content, trash
+from perdure.backends.directory.deriving import DerivingBackend
 from perdure.backends.directory.holding import LAYOUTS, DirectoryHold, Layout, owned
 from perdure.backends.directory.repairing import RepairingBackend
 from perdure.backends.directory.root import Root, Space
@@ -28,7 +29,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.evidence import Evidence
-from perdure.model.header import BadHeaderError, Header, decode_header, encode_header
+from perdure.model.header import BadHeaderError, Header, decode_header
 from perdure.model.identity import escape_id, unescape_name
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending, Piece, Problem
@@ -42,7 +43,7 @@ _TICK_MS = 50
 _NO_LOG = "its folder holds no log"
 
 
-class DirectoryBackend(RepairingBackend):
+class DirectoryBackend(RepairingBackend, DerivingBackend):
     """Sessions as folders below one root."""
 
     scheme = "dir"
@@ -189,7 +190,7 @@ class DirectoryBackend(RepairingBackend):
             _discard(nursery, building, folder)
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
         name = escape_id(header.id)
         hold = None if staged is None else owned(staged)
@@ -216,7 +217,7 @@ class DirectoryBackend(RepairingBackend):
                 raise SessionExists(session, deleted_at=deleted_at)
 
     def _build(
-        self, hold: DirectoryHold, header: Header, records: Sequence[Record], name: str
+        self, hold: DirectoryHold, header: Header, records: Iterable[Record], name: str
     ) -> None:
         """Write the whole session where nobody looks, then rename it to where everybody does."""
         with (
@@ -224,12 +225,7 @@ class DirectoryBackend(RepairingBackend):
             space.child("sessions", make=True) as sessions,
             space.child("new", make=True) as nursery,
         ):
-            if hold.log.length:
-                # What an attempt left that failed after it.
-                hold.log.cut(0)
-            data = hold.layout.header(encode_header(header)) + hold.layout.commit(records)
-            hold.plan(len(data), records[-1].position)
-            hold.log.append(data)
+            hold.build(header, records)
             hold.slots.write(hold.position, hold.log.status())
             hold.slots.sync()
             hold.folder.sync()
@@ -391,6 +387,13 @@ class DirectoryBackend(RepairingBackend):
         own = owned(hold)
         own.check()
         return content.put(own.folder, parts, self._runtime.token(), self._runtime.now_ms())
+
+    def clone_blob(self, hold: Hold, session: str, digest: str) -> Blob | None:
+        own = owned(hold)
+        own.check()
+        with self._folder(session) as origin:
+            token, now = self._runtime.token(), self._runtime.now_ms()
+            return content.share(origin, own.folder, digest, token, now)
 
     def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
         with self._folder(session) as folder:

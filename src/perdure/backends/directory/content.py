@@ -6,15 +6,16 @@ readers need no lock, and the same bytes put again take the place of the same by
 
 import hashlib
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 from perdure.backends.base import Blob
 from perdure.durable.appending import ReadFile
+from perdure.durable.cloning import clone
 from perdure.durable.files import Folder
 from perdure.errors import PerdureError, UnsafeFile
 
-__all__ = ["drop", "put", "read", "stored", "sweep"]
+__all__ = ["drop", "put", "read", "share", "stored", "sweep"]
 
 _BLOBS = "blobs"
 _DIGITS = frozenset("0123456789abcdef")
@@ -32,13 +33,46 @@ def put(session: Folder, parts: Iterable[bytes], token: str, now: int) -> Blob:
             digest.update(part)
             yield part
 
+    def build(blobs: Folder, building: str) -> str:
+        blobs.create(building, counted())
+        return digest.hexdigest()
+
+    name = _shelve(session, token, build)
+    return Blob(str(name), size, now)
+
+
+def share(origin: Folder, session: Folder, digest: str, token: str, now: int) -> Blob | None:
+    """Store content that another session's folder has, sharing its room on the disk.
+
+    None if it is not there, has other bytes, or cannot be shared.
+    """
+    try:
+        with origin.child(_BLOBS) as blobs, blobs.child(digest[:2]) as shelf:
+            file = ReadFile(shelf, digest)
+    except (FileNotFoundError, UnsafeFile):
+        return None
+    try:
+        size, found = file.size(), hashlib.sha256()
+        for part in file.chunks(0, size):
+            found.update(part)
+        if found.hexdigest() != digest:
+            return None
+        shared = _shelve(session, token, lambda *at: digest if clone(file, *at) else None)
+        return Blob(digest, size, now) if shared is not None else None
+    finally:
+        file.close()
+
+
+def _shelve(session: Folder, token: str, build: Callable[[Folder, str], str | None]) -> str | None:
+    """Put what `build` makes, and names by its digest, in its place; nothing if that is None."""
     with session.child(_BLOBS, make=True) as blobs:
         # Whoever made it may have died before its entry was durable.
         session.sync()
         building = f".{token}"
         try:
-            blobs.create(building, counted())
-            name = digest.hexdigest()
+            name = build(blobs, building)
+            if name is None:
+                return None
             with blobs.child(name[:2], make=True) as shelf:
                 blobs.sync()
                 blobs.move(building, shelf, name)
@@ -47,7 +81,7 @@ def put(session: Folder, parts: Iterable[bytes], token: str, now: int) -> Blob:
             with suppress(PerdureError):
                 blobs.remove(building)
             raise
-    return Blob(name, size, now)
+    return name
 
 
 def read(session: Folder, digest: str) -> Iterator[bytes] | None:

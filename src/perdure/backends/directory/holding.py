@@ -5,6 +5,7 @@ setting bytes aside, compaction, and putting another log in place.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from perdure.backends.base import Hold
 from perdure.backends.directory import asides, content
@@ -15,16 +16,17 @@ from perdure.durable.appending import AppendFile
 from perdure.durable.files import Folder
 from perdure.durable.locks import Lock, exclusive
 from perdure.durable.slots import TailSlots
-from perdure.errors import SessionDamaged, StaleWriter
+from perdure.errors import PerdureError, SessionDamaged, StaleWriter
 from perdure.model.header import Header, encode_header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending
 from perdure.runtime import Runtime
 
-__all__ = ["LAYOUTS", "PLAN", "DirectoryHold", "Layout", "owned"]
+__all__ = ["LAYOUTS", "PLAN", "VIEWS", "DirectoryHold", "Layout", "owned"]
 
 Layout = type[RawLayout] | type[ZstdLayout]
 PLAN = "repair.json"
+VIEWS = "views"
 LAYOUTS: dict[str, Layout] = {"zst": ZstdLayout, "raw": RawLayout}
 
 
@@ -97,6 +99,19 @@ class DirectoryHold(Hold):
             self.plan(log.length + len(data), records[-1].position)
             log.append(data)
             self.slots.write(self.position, log.status())
+
+    def build(self, header: Header, records: Iterable[Record]) -> None:
+        """Write the whole log of a session that nobody sees yet, in parts of bounded size."""
+        log = self.log
+        if log.length:
+            # What an attempt left that failed after it.
+            log.cut(0)
+        data = self.layout.header(encode_header(header))
+        for batch in _batches(records):
+            data += self.layout.commit(batch)
+            self.plan(log.length + len(data), batch[-1].position)
+            log.append(data)
+            data = b""
 
     def _refuse_if_moved(self) -> None:
         log = self.log
@@ -173,6 +188,9 @@ class DirectoryHold(Hold):
                 "reason": reason,
             }
             asides.put(self.folder, place, lambda: log.chunks(0, log.size()), note)
+            # Whatever is there is of the log that goes, and may be in nobody's way.
+            with suppress(PerdureError):
+                self.folder.remove_tree(VIEWS)
             successor = self._exchange(parts(), runtime)
         self._follow(successor, end)
 

@@ -20,6 +20,7 @@ from perdure.backends.base import (
     Trashed,
 )
 from perdure.backends.sqlite import content, schema, trash
+from perdure.backends.sqlite.deriving import DerivingBackend
 from perdure.backends.sqlite.file import path_of
 from perdure.backends.sqlite.holding import SqliteHold, insert_session, own
 from perdure.backends.sqlite.locking import Locks
@@ -53,7 +54,7 @@ _STALE_MS = 60_000
 _TOKEN = re.compile("[0-9a-f]{16}")
 
 
-class SqliteBackend(RepairingBackend):
+class SqliteBackend(RepairingBackend, DerivingBackend):
     """Sessions as rows of one file."""
 
     scheme = "sqlite"
@@ -215,7 +216,7 @@ class SqliteBackend(RepairingBackend):
         self._building.sweep(horizon)
 
     def publish(
-        self, header: Header, records: Sequence[Record], staged: Hold | None = None
+        self, header: Header, records: Iterable[Record], staged: Hold | None = None
     ) -> Hold:
         self._medium.make()
         self._sweep()
@@ -266,7 +267,7 @@ class SqliteBackend(RepairingBackend):
         self,
         hold: SqliteHold,
         header: Header,
-        records: Sequence[Record],
+        records: Iterable[Record],
         room: SqliteHold | None,
     ) -> None:
         """Store the whole session in one transaction."""

@@ -26,6 +26,7 @@ __all__ = ["SqliteHold", "insert_session", "keep_aside", "own"]
 
 _INSERT_RECORD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _BATCH = 500
+_BATCH_BYTES = 1024 * 1024
 
 NEVER = Position(-2, "")
 """Where a hold stands that was not settled: no log stands there."""
@@ -170,9 +171,19 @@ class SqliteHold(Hold):
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A transaction of this writer; if its commit fails, the writer is dead."""
+        with self._present(), self.medium.transaction(self.died) as db:
+            yield db
+
+    @contextmanager
+    def passing(self) -> Iterator[apsw.Connection]:
+        """A transaction that a loss of power may take back; nothing is lost if its commit fails."""
+        with self._present(), self.medium.transaction(synced=False) as db:
+            yield db
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
         try:
-            with self.medium.transaction(self.died) as db:
-                yield db
+            yield
         except FileNotFoundError as error:
             raise StaleWriter(self.session, "its file is not there any more") from error
 
@@ -269,7 +280,7 @@ class SqliteHold(Hold):
         """See `Backend.replace`.
 
         The rows of the old log are not touched: they keep their number, which nobody looks for any
-        more, and the new log gets one of its own.
+        more, and the new log gets one of its own. So does what was derived from it.
         """
         self.check()
         old = self.number
@@ -341,11 +352,13 @@ def _bytes_of(cell: object) -> bytes:
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     batch: list[Record] = []
+    size = 0
     for record in records:
         batch.append(record)
-        if len(batch) >= _BATCH:
+        size += len(record.line)
+        if len(batch) >= _BATCH or size >= _BATCH_BYTES:
             yield batch
-            batch = []
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -274,10 +274,14 @@ class Medium(StoreFile):
     # --- writing ---------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self, unknown: Callable[[], None] = lambda: None) -> Iterator[apsw.Connection]:
+    def transaction(
+        self, unknown: Callable[[], None] = lambda: None, *, synced: bool = True
+    ) -> Iterator[apsw.Connection]:
         """A connection within a transaction that is durable when the context is left.
 
         `unknown` is called if the commit itself fails: whether it happened cannot be told then.
+        One that is not `synced` becomes durable with the next that is; a loss of power before that
+        takes it back, whole.
 
         Raises:
             FileNotFoundError: there is no file.
@@ -289,11 +293,16 @@ class Medium(StoreFile):
         with undivided(), self.translating():
             writer = self._writer()
             try:
+                if not synced:
+                    # Of the WAL only: what is in it is synced before it comes into the file.
+                    writer.connection.pragma("synchronous", "normal")
                 with self._within(writer, unknown) as connection:
                     yield connection
+                if not synced:
+                    writer.connection.pragma("synchronous", "full")
             except BaseException as error:
                 sqlite = error if isinstance(error, apsw.Error) else error.__cause__
-                sound = isinstance(error, apsw.BusyError | PerdureError)
+                sound = synced and isinstance(error, apsw.BusyError | PerdureError)
                 if sound and (sqlite is None or isinstance(sqlite, apsw.BusyError)):
                     self._give_back(writer)
                     raise

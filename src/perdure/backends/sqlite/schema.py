@@ -128,6 +128,13 @@ _TABLES = (
         PRIMARY KEY (session, place, part),
         FOREIGN KEY (session, place) REFERENCES asides
     ) STRICT""",
+    """CREATE TABLE derived (
+        session INTEGER NOT NULL REFERENCES sessions,
+        name TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        bytes BLOB NOT NULL,
+        PRIMARY KEY (session, name, start)
+    ) STRICT""",
     "CREATE UNIQUE INDEX session_names ON sessions (namespace, id) WHERE state = 'stored'",
     "CREATE INDEX session_states ON sessions (state, namespace, id, deleted_at)",
     "CREATE UNIQUE INDEX record_keys ON records (session, type, key) WHERE key IS NOT NULL",

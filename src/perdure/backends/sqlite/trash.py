@@ -97,7 +97,7 @@ def remove(db: apsw.Connection, number: int) -> None:
     """Remove all rows of a session, and of the logs that were replaced in it."""
     kept = "SELECT log FROM asides WHERE session = ? AND log IS NOT NULL"
     for each in (*(log for (log,) in schema.ask(db, kept, (number,))), number):
-        for table in ("records", "blob_parts", "blobs", "aside_parts", "asides"):
+        for table in ("records", "blob_parts", "blobs", "aside_parts", "asides", "derived"):
             db.execute(f"DELETE FROM {table} WHERE session = ?", (each,))
         db.execute("DELETE FROM sessions WHERE number = ?", (each,))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from perdure.cli import completing, output
-from perdure.cli.destination import put_out, write_new
+from perdure.cli.destination import output_options, put_out, write_new
 from perdure.cli.options import json_option, opened
 from perdure.store import Store
 
@@ -16,10 +16,7 @@ __all__ = ["command"]
 @click.command("aside")
 @click.argument("session", metavar="ID", shell_complete=completing.sessions)
 @click.argument("place", metavar="[PLACE]", required=False, shell_complete=completing.places)
-@click.option(
-    "--output", "target", type=click.Path(), metavar="FILE", help="A new file for the bytes."
-)
-@click.option("--force", is_flag=True, help="Write the bytes to a terminal as they are.")
+@output_options("bytes")
 @json_option
 @click.pass_context
 def command(

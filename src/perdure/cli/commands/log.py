@@ -1,21 +1,17 @@
 """`perdure log`: the events of a session, or the stored lines themselves."""
 
 import itertools
-import json
-from typing import Any
 
 import click
 
 from perdure.cli import completing, output
 from perdure.cli.exits import Exit
+from perdure.cli.lines import event_line
 from perdure.cli.options import json_option, opened
 from perdure.errors import SessionDamaged
-from perdure.model.event import Event
 from perdure.store import Store
 
 __all__ = ["command"]
-
-_DATA_CHARS = 160
 
 
 @click.command("log")
@@ -42,26 +38,8 @@ def command(
         if as_json:
             output.json_line(event.as_dict())
         else:
-            output.line(_text(event))
+            output.line(event_line(event))
     return Exit.OK
-
-
-def _text(event: Event) -> str:
-    names = [f"{label}={value}" for label, value in _names(event) if value is not None]
-    data = "" if event.data is None else _compact(event.data)
-    parts = [f"{event.seq:>6}", output.timestamp(event.time), event.type, *names, data]
-    return "  ".join(parts).rstrip()
-
-
-def _names(event: Event) -> list[tuple[str, str | None]]:
-    return [("agent", event.agent), ("turn", event.turn), ("key", event.key)]
-
-
-def _compact(data: Any) -> str:
-    if isinstance(data, str):
-        return output.cut(data.rstrip("\n"), _DATA_CHARS)
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return output.cut(text, _DATA_CHARS)
 
 
 def _print_stored(store: Store, session: str, start: int, limit: int | None) -> int:

@@ -18,17 +18,23 @@ __all__ = ["command"]
 @click.argument(
     "sessions", metavar="ID...", nargs=-1, required=True, shell_complete=completing.sessions
 )
+@click.option("--subagents", is_flag=True, help="The sessions of their sub-agents, too.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int:
+def command(
+    ctx: click.Context, *, sessions: tuple[str, ...], subagents: bool, as_json: bool
+) -> int:
     """Move sessions to the trash.
 
     Only exact ids: a pattern or the beginning of an id is not found. If one of them is not found,
     nothing is deleted. Damaged sessions can be deleted; one that is being written is left alone.
     `perdure restore ID` brings a session back, `perdure trash --empty` removes it for good.
 
-    JSON: {"deleted": [{id, deleted_at, digest}]}. Exit code 4 if one is being written; the others
-    are deleted all the same.
+    With --subagents the sessions of sub-agents go along, and theirs, but for those that a fork
+    still refers to. Each is restored by its own id.
+
+    JSON: {"deleted": [{id, deleted_at, digest, subagents?: [id]}]}. Exit code 4 if one is being
+    written; the others are deleted all the same.
     """
     store = opened(ctx)
     unknown = _unknown(store, sessions)
@@ -38,10 +44,13 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
         return Exit.NOT_FOUND
 
     def delete(session: str) -> dict[str, Any]:
-        gone = store.delete(session)
+        below = store.descendants(session) if subagents else []
+        gone = store.delete(session, subagents=subagents)
         if not as_json:
-            output.line(f"deleted {session}")
-        return {"id": gone.id, "deleted_at": gone.deleted_at, "digest": gone.digest}
+            for each in (*below, session):
+                output.line(f"deleted {each}")
+        facts = {"id": gone.id, "deleted_at": gone.deleted_at, "digest": gone.digest}
+        return {**facts, "subagents": below} if subagents else facts
 
     deleted, code = each(sessions, delete, as_json=as_json)
     if as_json:

@@ -16,11 +16,13 @@ _PARTS = (
     "place",
     "keeping",
     "finding",
+    "forking",
     "recovering",
     "repairing",
     "writing",
     "content",
     "deleting",
+    "deriving",
     "medium",
 )
 for _part in _PARTS:
@@ -29,7 +31,9 @@ for _part in _PARTS:
 
 from perdure.testing.contract.content import Content  # noqa: E402
 from perdure.testing.contract.deleting import Deleting, Namespaces  # noqa: E402
+from perdure.testing.contract.deriving import Deriving  # noqa: E402
 from perdure.testing.contract.finding import Finding  # noqa: E402
+from perdure.testing.contract.forking import Forking  # noqa: E402
 from perdure.testing.contract.keeping import Keeping  # noqa: E402
 from perdure.testing.contract.medium import Medium  # noqa: E402
 from perdure.testing.contract.place import Clockwork, ContractCase, Place  # noqa: E402
@@ -41,6 +45,16 @@ __all__ = ["BackendContract", "Clockwork", "ContractCase", "Place"]
 
 
 class BackendContract(
-    Keeping, Finding, Recovering, Repairing, Writing, Content, Deleting, Namespaces, Medium
+    Keeping,
+    Finding,
+    Recovering,
+    Repairing,
+    Writing,
+    Content,
+    Deleting,
+    Namespaces,
+    Deriving,
+    Forking,
+    Medium,
 ):
     """The whole suite."""

@@ -1,25 +1,29 @@
-"""The vocabulary "perdure/1": what the event types of a native session mean.
+"""The payloads of the vocabulary "perdure/1": the members of `data`, type by type.
 
-The log stores any type. This module fixes the payloads (the `data`) of the types that recovery must
-understand to close an interrupted turn. Which agent and which turn an event belongs to stands in
-its envelope (`agent`, `turn`), not in the payload. A payload may carry further members; readers of
-this vocabulary ignore what they do not know.
+A payload may carry further members; readers ignore what they do not know.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-
-from perdure.model.event import Event
 
 __all__ = [
     "PAYLOADS",
     "TOOL_NOT_STARTED",
     "TOOL_OUTCOME_UNKNOWN",
+    "Amount",
+    "ArtifactSaved",
     "AssistantDelta",
     "AssistantMessage",
+    "Block",
+    "ChannelMessage",
     "ContentPinned",
     "ContentRemoved",
+    "ContextCompacted",
+    "ContextRewound",
+    "Count",
+    "EffectIntent",
+    "EffectOutcome",
     "Error",
     "JobEnd",
     "JobStart",
@@ -32,14 +36,21 @@ __all__ = [
     "SessionRun",
     "SessionSalvaged",
     "SessionTitled",
+    "StateDeleted",
+    "StateSet",
     "StepEnd",
     "StepStart",
+    "SubagentEnd",
+    "SubagentStart",
     "ToolCall",
     "ToolResult",
+    "TriggerCleared",
+    "TriggerFired",
+    "TriggerSet",
     "TurnEnd",
     "TurnStart",
+    "Usage",
     "UserMessage",
-    "payload",
 ]
 
 TOOL_NOT_STARTED = "TOOL_NOT_STARTED"
@@ -51,6 +62,12 @@ TOOL_OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
 Block = dict[str, Any]
 """A content block: `{"type": "text" | "thinking" | "image" | "tool-call" | "tool-result" | "file",
 …}`. A tool-call block has `id`, `name` and `arguments`."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""How many of something; more of it is no count but an accident."""
+
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+"""How much money."""
 
 
 class _Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,9 +82,16 @@ class Error(_Payload, frozen=True):
 
 
 class TurnStart(_Payload, frozen=True):
-    """`turn/start`: the envelope's `turn` begins. `parent`: the turn it follows, for branches."""
+    """`turn/start`: the envelope's `turn` begins, behind the turn `parent` of its agent.
+
+    Without `parent` it follows where the agent stands. With `replaces` it is another version of
+    that turn (an edit, or an answer given again) and follows what that one follows; `how` says
+    which: "edit" or "regenerate". So turns make a tree, and nothing is taken away.
+    """
 
     parent: str | None = None
+    replaces: str | None = None
+    how: str | None = None
 
 
 class TurnEnd(_Payload, frozen=True):
@@ -107,10 +131,15 @@ class AssistantDelta(_Payload, frozen=True):
 
 
 class AssistantMessage(_Payload, frozen=True):
-    """`assistant/message`: a complete answer. Each tool-call block opens an obligation."""
+    """`assistant/message`: a complete answer. Each tool-call block opens an obligation.
+
+    `response` is the provider's id of the answer: whatever repeats it is counted once. `usage` has
+    the members of the event `usage`, or is what Anthropic's or OpenAI's API said.
+    """
 
     content: list[Block]
     model: str | None = None
+    response: str | None = None
     usage: dict[str, Any] | None = None
     interrupted: bool = False
 
@@ -138,6 +167,77 @@ class RequestHeader(_Payload, frozen=True):
     reason: str | None = None
 
 
+class ContextCompacted(_Payload, frozen=True):
+    """`context/compacted`: from here on `summary` stands for what was said before `first_kept`.
+
+    `first_kept` is the number of the first event whose message is kept as it is; None: none is.
+    `before` and `after` are sizes of the context in tokens, as the agent counts them.
+    """
+
+    summary: list[Block]
+    first_kept: int | None = None
+    before: int | None = None
+    after: int | None = None
+    reason: str | None = None
+
+
+class ContextRewound(_Payload, frozen=True):
+    """`context/rewound`: the agent stands behind the turn `to` again; None: before its first.
+
+    What was said since stays in the log, as a branch. `to` may be a turn of any branch.
+    """
+
+    to: str | None = None
+    reason: str | None = None
+
+
+class StateSet(_Payload, frozen=True):
+    """`state/set`: the agent keeps `value` under `key`. `scope`: scratchpad, settings, counters."""
+
+    key: str
+    value: Any
+    scope: str = "scratchpad"
+
+
+class StateDeleted(_Payload, frozen=True):
+    """`state/deleted`: nothing is kept under `key` any more; without `key`, nothing in `scope`."""
+
+    key: str | None = None
+    scope: str = "scratchpad"
+
+
+class TriggerSet(_Payload, frozen=True):
+    """`trigger/set`: the trigger `id` of this `kind` waits; `state` is what makes it again."""
+
+    id: str
+    kind: str
+    state: Any = None
+
+
+class TriggerCleared(_Payload, frozen=True):
+    """`trigger/cleared`: the trigger waits no more."""
+
+    id: str
+    reason: str | None = None
+
+
+class TriggerFired(_Payload, frozen=True):
+    """`trigger/fired`: it went off. `state`, where given, takes the place of what was set."""
+
+    id: str
+    content: Any = None
+    state: Any = None
+
+
+class ChannelMessage(_Payload, frozen=True):
+    """`channel/message`: `sender` said `content` in `channel`."""
+
+    channel: str
+    sender: str
+    content: Any
+    id: str | None = None
+
+
 class JobStart(_Payload, frozen=True):
     """`job/start`: work that may outlive its turn."""
 
@@ -163,12 +263,78 @@ class JobEnd(_Payload, frozen=True):
     error: Error | None = None
 
 
+class SubagentStart(_Payload, frozen=True):
+    """`subagent/start`: another agent works on `task`, in the session `session`."""
+
+    id: str
+    session: str | None = None
+    name: str | None = None
+    task: Any = None
+
+
+class SubagentEnd(_Payload, frozen=True):
+    """`subagent/end`: completed, failed or cancelled."""
+
+    id: str
+    status: str
+    result: Any = None
+    error: Error | None = None
+
+
+class EffectIntent(_Payload, frozen=True):
+    """`effect/intent`: the effect of this event's key is about to happen; it must happen once."""
+
+    about: Any = None
+
+
+class EffectOutcome(_Payload, frozen=True):
+    """`effect/outcome`: how the effect of this event's key ended: completed or failed."""
+
+    status: str
+    value: Any = None
+    error: Error | None = None
+
+
+class Usage(_Payload, frozen=True):
+    """`usage`: what a response of a model cost. `response` is the provider's id of it.
+
+    Counts are tokens. `input` is all that was sent, `cached` what of it was read from a cache;
+    `output` is all that came back, `reasoning` what of it was thought. `cost` is in `currency`.
+    An event about a `response` that was told of before, here or in its message, is not another
+    response: the members that it gives take the place of what was told.
+    """
+
+    response: str | None = None
+    model: str | None = None
+    input: Count = 0
+    output: Count = 0
+    cached: Count = 0
+    reasoning: Count = 0
+    cost: Amount | None = None
+    currency: str | None = None
+
+
+class ArtifactSaved(_Payload, frozen=True):
+    """`artifact/saved`: the file `name` is the content `blob`, of `size` bytes."""
+
+    name: str
+    blob: str
+    size: int
+    media_type: str | None = None
+
+
 class SessionRun(_Payload, frozen=True):
-    """`session/started` and `session/resumed`: a process begins to write."""
+    """`session/started` and `session/resumed`: a process begins to write.
+
+    `told` names the jobs of which the agent was told at this resume that they were interrupted.
+    `cwd` is where it works from now on, if that is not where it did.
+    """
 
     run: str
     host: str | None = None
     pid: int | None = None
+    told: list[str] = []
+    cwd: str | None = None
 
 
 class SessionTitled(_Payload, frozen=True):
@@ -255,9 +421,23 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "tool/call": ToolCall,
     "tool/result": ToolResult,
     "request/header": RequestHeader,
+    "context/compacted": ContextCompacted,
+    "context/rewound": ContextRewound,
+    "state/set": StateSet,
+    "state/deleted": StateDeleted,
+    "trigger/set": TriggerSet,
+    "trigger/cleared": TriggerCleared,
+    "trigger/fired": TriggerFired,
+    "channel/message": ChannelMessage,
     "job/start": JobStart,
     "job/update": JobUpdate,
     "job/end": JobEnd,
+    "subagent/start": SubagentStart,
+    "subagent/end": SubagentEnd,
+    "effect/intent": EffectIntent,
+    "effect/outcome": EffectOutcome,
+    "usage": Usage,
+    "artifact/saved": ArtifactSaved,
     "session/started": SessionRun,
     "session/resumed": SessionRun,
     "session/titled": SessionTitled,
@@ -272,14 +452,3 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "content/expired": ContentRemoved,
 }
 """Payload of each type that this version fixes."""
-
-
-def payload(event: Event) -> _Payload | None:
-    """The typed payload of an event, or None for types outside the vocabulary.
-
-    Raises:
-        msgspec.ValidationError: the data does not have the members of its type.
-
-    """
-    shape = PAYLOADS.get(event.type)
-    return None if shape is None else msgspec.convert(event.data, shape)

@@ -1,0 +1,46 @@
+"""An effect that must not happen twice: it is paid once, whoever asks again and whoever dies.
+
+    python examples/once.py STORE FILE
+
+FILE stands for the world outside: each payment adds a line to it.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import perdure
+from perdure.errors import EffectUnknown
+
+
+def main(location: str, world: Path) -> None:
+    def pay() -> dict[str, Any]:
+        with world.open("a") as file:
+            file.write("paid 5\n")
+        return {"receipt": 17}
+
+    def pay_and_die() -> None:
+        pay()
+        raise KeyboardInterrupt  # As if the process ended before the outcome was written down.
+
+    with perdure.open(location) as store, store.create("shop") as session:
+        print("first:", session.once("order-1", pay, about={"amount": 5}))
+        print("again:", session.once("order-1", pay, about={"amount": 5}))
+        try:
+            session.once("order-2", pay_and_die)
+        except KeyboardInterrupt:
+            pass
+    with perdure.open(location) as store, store.resume("shop") as session:
+        print("after a restart:", session.once("order-1", pay, about={"amount": 5}))
+        try:
+            session.once("order-2", pay)
+        except EffectUnknown as unknown:
+            print("order-2:", unknown.message)
+            # Somebody looks it up outside, and says what it was.
+            session.settle_effect("order-2", value={"receipt": 18})
+        print("settled:", session.once("order-2", pay))
+    print(world.read_text().count("paid"), "payments")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

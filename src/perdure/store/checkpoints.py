@@ -1,0 +1,312 @@
+"""Checkpoints: the rows of all views at a position of a log, in lines that check themselves.
+
+The first line holds every row (the base); each further one holds the rows that changed since, so
+that a turn costs what is new in it. A checkpoint is derived: it counts only as far as it is whole,
+and only for the log that has its hash at its position. `docs/format.md` describes the lines.
+"""
+
+import zlib
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from perdure.backends.base import Backend, Hold
+from perdure.errors import InvalidValue
+from perdure.model import values
+from perdure.model.header import Header
+from perdure.model.record import Position
+from perdure.recovery.closers import OpenWork
+from perdure.views.fold import Fold
+
+__all__ = ["FORMAT", "NAME", "Checkpoint", "Keeper", "read_checkpoint"]
+
+FORMAT = 1
+"""Lines of another format are made by another version, and mean nothing to this one."""
+
+NAME = "checkpoint"
+"""The name of the derived data."""
+
+SLACK_BYTES = 64 * 1024
+SLACK_BYTES_SHRUNK = 4 * 1024
+"""So much may be stored beyond twice what is live, and so much after most of it was removed."""
+
+_CRC_TAIL = len(b',"crc":"00000000"}\n')
+
+_Rows = dict[str, dict[str, Any]]
+
+
+class _Line(msgspec.Struct):
+    """The members of a line but for the checksum; what the rows are is not looked at."""
+
+    checkpoint: int
+    seq: int
+    hash: str
+    header: str
+    views: dict[str, int]
+    open: msgspec.Raw = msgspec.Raw()
+
+
+class _Changes(msgspec.Struct):
+    """The members of a line that say which rows changed."""
+
+    base: bool
+    views: dict[str, int]
+    skipped: dict[str, int]
+    gone: dict[str, list[str]]
+    put: _Rows
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+_changes_decoder = msgspec.json.Decoder(_Changes)
+
+
+class Checkpoint:
+    """A stored checkpoint, as far as it is whole.
+
+    Attributes:
+        position: the last event that it takes into account.
+        views: version of each view that it has rows of.
+        size: how many of the bytes that were read count.
+        crc: checksum of those.
+        torn: bytes that do not count stand behind them.
+        skipped: how many events of other types were skipped, once `rows` was called.
+
+    """
+
+    def __init__(self, lines: list[bytes], last: _Line, size: int, crc: int, *, torn: bool) -> None:
+        """Made by `read_checkpoint`."""
+        self.position = Position(last.seq, last.hash)
+        self.views = last.views
+        self.size = size
+        self.crc = crc
+        self.torn = torn
+        self.skipped: Counter[str] = Counter()
+        self._lines = lines
+
+    def work(self) -> OpenWork:
+        """What was open at the position.
+
+        Raises:
+            ValueError: it is not as this version writes it.
+
+        """
+        for line in reversed(self._lines):
+            found = _decoded(line, _line_decoder)
+            if bytes(found.open):
+                return OpenWork.restored(values.decode(found.open))
+        raise ValueError("nothing is said of what is open")
+
+    def rows(self) -> _Rows:
+        """The rows of each view.
+
+        Raises:
+            ValueError: as `work`.
+
+        """
+        rows: _Rows = {name: {} for name in self.views}
+        skipped: Counter[str] = Counter()
+        for number, line in enumerate(self._lines):
+            found: _Changes = _decoded(line, _changes_decoder)
+            named = found.gone.keys() | found.put.keys()
+            if found.base != (number == 0) or found.views != self.views or named - rows.keys():
+                raise ValueError("a line of another checkpoint")
+            for name, keys in found.gone.items():
+                for key in keys:
+                    rows[name].pop(key, None)
+            for name, put in found.put.items():
+                rows[name].update(put)
+            # They only grow.
+            skipped |= Counter(found.skipped)
+        self.skipped = skipped
+        return rows
+
+
+def _decoded(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
+    try:
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Half a character stops msgspec, and nobody else.
+        try:
+            members = values.decode(line)
+            if decoder is _line_decoder and isinstance(members, dict) and "open" in members:
+                members["open"] = msgspec.Raw(values.encode(members["open"]))
+            return msgspec.convert(members, decoder.type)
+        except (TypeError, msgspec.MsgspecError) as error:
+            raise ValueError(f"no line of a checkpoint: {error}") from error
+
+
+def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
+    """The checkpoint that stands in `data`, if it is one of the log with this header.
+
+    What stands behind the last line that is whole does not count. None if nothing counts.
+    """
+    lines, size, crc = _whole_lines(data or b"")
+    if not lines:
+        return None
+    try:
+        last = _decoded(lines[-1], _line_decoder)
+    except ValueError:
+        return None
+    if last.checkpoint != FORMAT or last.header != header.digest or last.seq < 0:
+        return None
+    return Checkpoint(lines, last, size, crc, torn=size < len(data or b""))
+
+
+def _whole_lines(data: bytes) -> tuple[list[bytes], int, int]:
+    """The lines from the start on whose checksums are right, their bytes, the last checksum."""
+    lines: list[bytes] = []
+    at, crc = 0, 0
+    while (end := data.find(b"\n", at) + 1) > 0:
+        line = data[at:end]
+        # Each goes on from the one before: none can be missing, moved, or of another checkpoint.
+        sum_ = zlib.crc32(line[:-_CRC_TAIL], crc)
+        if line[-_CRC_TAIL:] != b',"crc":"%08x"}\n' % sum_:
+            break
+        lines.append(line)
+        at, crc = end, sum_
+    return lines, at, crc
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Keeper:
+    """Keeps the checkpoint of one session that is being written.
+
+    Attributes:
+        seq: the last event that the stored checkpoint takes into account, as far as is known.
+
+    """
+
+    def __init__(self, backend: Backend, header: Header, seq: int = -1) -> None:
+        """Nothing is known of what is stored, so the first line is a base."""
+        self._backend = backend
+        self._header = header
+        self.seq = seq
+        # Bytes that are stored; None if that is not known for sure.
+        self._size: int | None = None
+        self._crc = 0
+        self._sizes: dict[tuple[str, str], int] | None = None
+        self._live = 0
+        self._most = 0
+        self._open = b""
+        self._skipped: Counter[str] = Counter()
+
+    def continues(self, found: Checkpoint | None) -> None:
+        """Go on behind a checkpoint that the rows were read from, or from nothing."""
+        self._size, self._sizes = None, None
+        self.seq = -1
+        self._skipped = Counter()
+        if found is not None:
+            self.seq = found.position.seq
+            self._skipped = found.skipped.copy()
+            if not found.torn:
+                self._size, self._crc = found.size, found.crc
+        self._open = b""
+
+    def keep(self, hold: Hold, fold: Fold, work: OpenWork) -> None:
+        """Store what changed in the rows since the last time, or all of them anew.
+
+        Raises:
+            InvalidValue: a row is no JSON value.
+            PerdureError: it could not be stored; the next call stores everything.
+
+        """
+        if fold.position.seq == self.seq and self._size is not None:
+            return
+        open_ = values.encode(work.dump())
+        # Whatever goes wrong from here on, nobody knows what is stored.
+        size, self._size = self._size, None
+        if size is not None:
+            line, crc = self._changed_rows(fold, open_)
+            if not self._spread(size + len(line)) and self._append(hold, line, size):
+                self._kept(fold, open_, size + len(line), crc)
+                return
+        line, crc = self._all_rows(fold, open_)
+        self._backend.put_derived(hold, NAME, line)
+        self._most = self._live
+        self._kept(fold, open_, len(line), crc)
+
+    def _append(self, hold: Hold, line: bytes, size: int) -> bool:
+        try:
+            self._backend.put_derived(hold, NAME, line, at=size)
+        except InvalidValue:
+            # Somebody removed it, or something else is in its place.
+            return False
+        return True
+
+    def _kept(self, fold: Fold, open_: bytes, size: int, crc: int) -> None:
+        for rows in fold.rows.values():
+            rows.stored()
+        self._open = open_
+        self._skipped = fold.skipped.copy()
+        self.seq = fold.position.seq
+        self._size, self._crc = size, crc
+
+    def _spread(self, size: int) -> bool:
+        """Whether so much would be stored that it is worth storing all rows anew."""
+        self._most = max(self._most, self._live)
+        shrunk = self._live < self._most // 2
+        return size > 2 * self._live + (SLACK_BYTES_SHRUNK if shrunk else SLACK_BYTES)
+
+    def _all_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
+        self._sizes = {}
+        self._live = 0
+        put = {name: self._encoded(name, rows.all) for name, rows in fold.rows.items()}
+        return self._line(fold, {}, put, open_, 0, base=True)
+
+    def _changed_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
+        if self._sizes is None:
+            # The rows came from a checkpoint: once for each writer they are weighed.
+            self._all_rows(fold, open_)
+        sizes = self._sizes or {}
+        put, gone = {}, {}
+        for name, rows in fold.rows.items():
+            set_, removed = rows.changes()
+            for key in removed:
+                self._live -= sizes.pop((name, key), 0)
+            if removed:
+                gone[name] = removed
+            if set_:
+                put[name] = self._encoded(name, set_)
+        told = b"" if open_ == self._open else open_
+        return self._line(fold, gone, put, told, self._crc)
+
+    def _encoded(self, name: str, rows: Any) -> bytes:
+        sizes = {} if self._sizes is None else self._sizes
+        parts = []
+        for key, value in rows.items():
+            part = b"%s:%s" % (values.encode(key), values.encode(value))
+            self._live += len(part) - sizes.get((name, key), 0)
+            sizes[name, key] = len(part)
+            parts.append(part)
+        return b"{%s}" % b",".join(parts)
+
+    def _line(
+        self,
+        fold: Fold,
+        gone: dict[str, list[str]],
+        put: dict[str, bytes],
+        open_: bytes,
+        crc: int,
+        *,
+        base: bool = False,
+    ) -> tuple[bytes, int]:
+        known = Counter[str]() if base else self._skipped
+        members = {
+            "checkpoint": FORMAT,
+            "base": base,
+            "seq": fold.position.seq,
+            "hash": fold.position.hash,
+            "header": self._header.digest,
+            "views": {view.name: view.version for view in fold.views.values()},
+            "skipped": {kind: n for kind, n in fold.skipped.items() if known[kind] != n},
+            "gone": gone,
+        }
+        rows = b",".join(b"%s:%s" % (values.encode(name), each) for name, each in put.items())
+        body = b'%s,"put":{%s}' % (values.encode(members)[:-1], rows)
+        if open_:
+            body += b',"open":%s' % open_
+        sum_ = zlib.crc32(body, crc)
+        return b'%s,"crc":"%08x"}\n' % (body, sum_), sum_

@@ -1,0 +1,404 @@
+"""Folds of stored logs: made for readers from a checkpoint and what came after it, and for writers.
+
+A writer's fold takes records into account as they become durable, and is stored at the end of each
+turn. All of it is derived: where a checkpoint is missing, torn, of other views or of another log,
+the log is folded from its first event, and the rows are the same.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from perdure.backends.base import Backend, Hold, Stored, Tail
+from perdure.errors import InvalidValue, PerdureError, SessionDamaged
+from perdure.model import values
+from perdure.model.event import Event
+from perdure.model.header import VOCABULARY, Header
+from perdure.model.record import Position, Record
+from perdure.recovery.closers import OpenWork
+from perdure.recovery.tail import Verdict
+from perdure.recovery.walk import Known, Walk
+from perdure.store.checkpoints import NAME, Checkpoint, Keeper, read_checkpoint
+from perdure.store.reading import Pages, page_from
+from perdure.store.refusing import damage
+from perdure.store.survey import Facts
+from perdure.store.witness import Witness, known_of
+from perdure.views.builtin import BUILTIN
+from perdure.views.fold import Fold
+from perdure.views.view import View
+
+__all__ = ["Folding", "Folds", "Loaded", "views_of"]
+
+WAITING_MAX = 4096
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+"""So many records, or bytes of them, wait for the end of the turn before they are folded."""
+
+STEP_EVENTS = 500
+"""The end of a step is worth a checkpoint after so many events."""
+
+BEHIND_EVENTS_MAX = 4096
+"""A checkpoint that is older is renewed at the end of a turn by a writer that was not asked either.
+"""
+
+_NAME = re.compile("[a-z0-9-]{1,64}")
+
+
+def views_of(own: Sequence[View]) -> tuple[View, ...]:
+    """All views of a store: those that every session has, and a user's own.
+
+    Raises:
+        InvalidValue: one is no view, or its name or version cannot be, or two have the same name.
+
+    """
+    if not isinstance(own, list | tuple):
+        raise InvalidValue("views", f"{values.shown(own)} is no list of views", hint="[MyView()]")
+    given: Sequence[object] = own
+    taken = {view.name for view in BUILTIN}
+    for number, view in enumerate(given):
+        path = f"views[{number}]"
+        if not isinstance(view, View):
+            hint = "give an object, not its class: MyView()" if isinstance(view, type) else ""
+            raise InvalidValue(path, f"{values.shown(view)} is no view", hint=hint)
+        name, version = getattr(view, "name", None), getattr(view, "version", None)
+        types = getattr(view, "types", None)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            hint = "1 to 64 lower-case letters, digits and hyphens"
+            raise InvalidValue(f"{path}.name", f"{values.shown(name)} is no name", hint=hint)
+        if version.__class__ is not int:
+            raise InvalidValue(f"{path}.version", f"{values.shown(version)} is no integer")
+        if not isinstance(types, frozenset) or not all(isinstance(kind, str) for kind in types):
+            raise InvalidValue(f"{path}.types", f"{values.shown(types)} is no frozenset of types")
+        if name in taken:
+            raise InvalidValue(f"{path}.name", f"{name!r} is taken", hint="choose another name")
+        taken.add(name)
+    return (*BUILTIN, *own)
+
+
+class Loaded(NamedTuple):
+    """What a stored log was folded to.
+
+    Attributes:
+        fold: the rows of all views at its end.
+        work: what is open there.
+        checkpoint: the checkpoint that it was made from, or None.
+        history: reads the log for views that ask for it.
+
+    """
+
+    fold: Fold
+    work: OpenWork
+    checkpoint: Checkpoint | None
+    history: "_History"
+
+    def close(self, closers: list[Event]) -> Fold:
+        """The fold with events that would come behind the log."""
+        self.history.behind = closers
+        self.fold.events(closers)
+        return self.fold
+
+
+class Folds:
+    """Makes the folds of the sessions of one namespace."""
+
+    def __init__(
+        self, backend: Backend, witness: Witness, pages: Pages, views: tuple[View, ...]
+    ) -> None:
+        """Nothing is read."""
+        self._backend = backend
+        self._witness = witness
+        self._pages = pages
+        self.views = views
+        self._versions = {view.name: view.version for view in views}
+
+    def begin(self, header: Header) -> Fold:
+        """The fold of a log without events."""
+        return Fold(self.views, header, self._history(header))
+
+    def events(self, session: str, seq: int) -> Iterator[Event]:
+        """Stored events of a session from `seq` on, verified as a page is.
+
+        Raises:
+            As `Pages.read`.
+
+        """
+        return self._pages.read(session, seq, None)
+
+    def _history(self, header: Header) -> "_History":
+        return _History(self._pages, header.id)
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def load(self, session: str) -> Loaded:
+        """Fold a stored log up to its end: from its checkpoint, or else from event 0.
+
+        Nobody is waited for and nothing is written. What is read is verified.
+
+        Raises:
+            SessionNotFound: there is none.
+            SessionDamaged: it does not hold together where it was read.
+            FormatUnsupported: another version wrote it.
+            PersistenceDisabled: nothing is stored.
+
+        """
+        stored = self._backend.stored(session)
+        if stored.header is None:
+            raise damage(session, stored)
+        # Before the log, which is then never behind it.
+        found = self._checkpoint(session, stored.header)
+        known = self._known(session, stored.header, self._backend.tail(session))
+        if found is not None and found.views == self._versions:
+            loaded = self._from(found, stored, known)
+            if loaded is not None:
+                return loaded
+        history = self._history(stored.header)
+        fold, work = Fold(self.views, stored.header, history), OpenWork()
+        pieces = self._backend.scan(session, stored.begin)
+        with Walk(stored.header, pieces, known=known, begin=stored.begin) as walk:
+            for record in walk.records():
+                fold.record(record)
+                work.record(record)
+            if walk.verdict is Verdict.DAMAGED:
+                raise damage(session, stored, walk.problem)
+        return Loaded(fold, work, None, history)
+
+    def _known(self, session: str, header: Header, tail: Tail) -> Known:
+        return known_of(header, tail, self._witness.about(session).seen)
+
+    def _checkpoint(self, session: str, header: Header) -> Checkpoint | None:
+        try:
+            return read_checkpoint(self._backend.derived(session, NAME), header)
+        except PerdureError:
+            # It cannot be read just now, or is not ours: the log says the same.
+            return None
+
+    def _from(self, found: Checkpoint, stored: Stored, known: Known) -> Loaded | None:
+        """Fold what came after a checkpoint; None if it is not of this log, or makes no sense."""
+        header = stored.header
+        if header is None:
+            return None
+        try:
+            rows = found.rows()
+            history = self._history(header)
+            fold = Fold(self.views, header, history, rows=rows, position=found.position)
+            fold.skipped.update(found.skipped)
+            work = found.work()
+            seq = found.position.seq
+            with self._pass(header, stored.begin, known, seq) as walk:
+                for record in _behind(walk, found.position):
+                    fold.record(record)
+                    work.record(record)
+                if walk.verdict is Verdict.DAMAGED:
+                    return None
+        except PerdureError:
+            raise
+        except Exception:  # noqa: BLE001 - rows that no view made may do anything to a view
+            return None
+        return Loaded(fold, work, found, history)
+
+    def _pass(self, header: Header, begin: int, known: Known, seq: int) -> Walk:
+        """A pass from a place at or before an event.
+
+        Raises:
+            ValueError: the log has none.
+
+        """
+        walk = page_from(self._backend, header, begin, known, seq)
+        if walk is None:
+            raise ValueError("the log has no such event")
+        return walk
+
+    # --- opening to write ------------------------------------------------------------------------
+
+    def since(
+        self, session: str, header: Header, begin: int, known: Known, tail: Tail
+    ) -> Facts | None:
+        """What a writer has to know, from the checkpoint on; None if all has to be read for it.
+
+        What stands before the checkpoint is trusted, which asks for three things: the medium is as
+        the last acknowledgement left it, evidence remembers nothing else, and a change that came
+        since would show.
+        """
+        agreed = known.acknowledged == tail.acknowledged and known.instead is None
+        if not (tail.settled and agreed) or self._backend.lasting_revision(session) is None:
+            return None
+        if self._backend.plan(session) is not None:
+            # A repair was begun, so there is something to be repaired.
+            return None
+        found = self._checkpoint(session, header)
+        if found is None:
+            return None
+        # What is remembered besides has to be found as well.
+        start = min(place.seq for place in (found.position, known.earlier) if place is not None)
+        if start < 0:
+            return None
+        try:
+            work = found.work()
+            with self._pass(header, begin, known, start) as walk:
+                for record in _behind(walk, found.position):
+                    work.record(record)
+                ending = walk.ending
+        except ValueError:
+            return None
+        if ending.verdict is not Verdict.COMPLETE or ending.problem is not None or walk.further:
+            return None
+        closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
+        remembered = {place for place in known[:2] if place is not None}
+        proven = frozenset({*remembered, ending.position})
+        return Facts(proven, ending, (), closers, None, kept=found.position.seq)
+
+
+class _History:
+    """Reads the events of a log before one of them, and those that would come behind it."""
+
+    def __init__(self, pages: Pages, session: str) -> None:
+        self._pages = pages
+        self._session = session
+        self.behind: list[Event] = []
+
+    def __call__(self, seq: int) -> Iterator[Event]:
+        last = -1
+        for event in self._pages.read(self._session, 0, None):
+            if event.seq >= seq:
+                return
+            yield event
+            last = event.seq
+        # Somebody may have stored them meanwhile.
+        yield from (event for event in self.behind if last < event.seq < seq)
+
+
+def _behind(walk: Walk, position: Position) -> Iterator[Record]:
+    """The records that follow a position.
+
+    Raises:
+        ValueError: the log does not lead over it.
+
+    """
+    met = False
+    for record in walk.records():
+        if met:
+            yield record
+        elif record.last >= position.seq:
+            if record.position != position:
+                break
+            met = True
+    if not met:
+        raise ValueError("the log has another record there")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Folding:
+    """The views of one session that is being written, as far as somebody needs them.
+
+    Every method is called by whoever holds the session's lock for commits.
+    """
+
+    def __init__(
+        self, folds: Folds, backend: Backend, header: Header, *, begun: bool, kept: int = -1
+    ) -> None:
+        """`begun` says that the log has no events yet; `kept` is the event of its checkpoint."""
+        self._folds = folds
+        self._header = header
+        self._persistent = backend.persistent
+        self._keeper = Keeper(backend, header, kept)
+        self._live: tuple[Fold, OpenWork] | None = None
+        # Records that are durable and not folded yet; None if some were missed.
+        follows = begun and header.vocabulary == VOCABULARY
+        self._waiting: list[Record] | None = [] if follows else None
+        self._bytes = 0
+        self._shared = False
+
+    @property
+    def kept(self) -> int:
+        """The last event that the stored checkpoint takes into account; -1 if none is known of."""
+        return self._keeper.seq
+
+    def events(self, seq: int) -> Iterator[Event]:
+        """Stored events of the session from `seq` on."""
+        return self._folds.events(self._header.id, seq)
+
+    def fold(self, position: Position) -> Fold:
+        """The rows at the position of the writer; they stay as they are.
+
+        Raises:
+            As `Folds.load`.
+
+        """
+        fold, _ = self._at(position)
+        self._shared = True
+        return fold
+
+    def _at(self, position: Position) -> tuple[Fold, OpenWork]:
+        """What is folded, up to the position of the writer."""
+        if self._waiting is None and position.seq < 0:
+            self._waiting = []
+        self._catch_up()
+        if self._live is None or self._live[0].position != position:
+            self._load()
+        if self._live is None or self._live[0].position != position:
+            reason = f"its log does not end where its writer stands, at event {position.seq}"
+            raise SessionDamaged(self._header.id, reason, record=position.seq + 1)
+        return self._live
+
+    def _load(self) -> None:
+        """Take the log as it is stored."""
+        self._live, self._waiting = None, None
+        loaded = self._folds.load(self._header.id)
+        self._keeper.continues(loaded.checkpoint)
+        self._live, self._waiting = (loaded.fold, loaded.work), []
+        self._bytes, self._shared = 0, False
+
+    def committed(self, hold: Hold, records: Sequence[Record]) -> None:
+        """Records became durable: they wait, or are folded, and at the end of a turn stored.
+
+        Whatever goes wrong is no failure of the commit. What was folded is let go of then, and made
+        anew when somebody asks.
+        """
+        try:
+            self._take(records)
+            if self._due(hold.position.seq, records):
+                self._store(hold)
+        except Exception:  # noqa: BLE001 - a view of a user's may raise anything
+            self._live, self._waiting = None, None
+
+    def _take(self, records: Sequence[Record]) -> None:
+        if self._waiting is None:
+            return
+        self._waiting.extend(records)
+        self._bytes += sum(len(record.line) for record in records)
+        if len(self._waiting) > WAITING_MAX or self._bytes > WAITING_BYTES_MAX:
+            self._catch_up()
+
+    def _due(self, seq: int, records: Sequence[Record]) -> bool:
+        if not self._persistent:
+            return False
+        behind, kinds = seq - self._keeper.seq, {record.type for record in records}
+        if self._waiting is None and (
+            behind < BEHIND_EVENTS_MAX or self._header.vocabulary != VOCABULARY
+        ):
+            return False
+        return "turn/end" in kinds or ("step/end" in kinds and behind >= STEP_EVENTS)
+
+    def _store(self, hold: Hold) -> None:
+        fold, work = self._at(hold.position)
+        if not hold.dead:
+            self._keeper.keep(hold, fold, work)
+
+    def _catch_up(self) -> None:
+        """Fold what waits."""
+        waiting = self._waiting
+        if waiting is None or (not waiting and self._live is not None):
+            return
+        # Whatever comes in between, a signal included, leaves nothing that is half folded.
+        live, self._live, self._waiting = self._live, None, None
+        fold, work = live or (self._folds.begin(self._header), OpenWork())
+        if self._shared:
+            # Whoever was given it reads on in it.
+            fold, self._shared = fold.copy(), False
+        for record in waiting:
+            if record.prev != fold.position.hash:
+                return
+            fold.record(record)
+            work.record(record)
+        self._live, self._waiting, self._bytes = (fold, work), [], 0

@@ -1,0 +1,329 @@
+"""The recorder: a session's turns, statements and effects, each durable when it has to be."""
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from perdure.errors import InvalidValue
+from perdure.model import values
+from perdure.model.event import Draft, Event, draft
+from perdure.model.header import Header
+from perdure.model.record import Position
+from perdure.store.book import Book, Said
+from perdure.store.closing import close_behind
+from perdure.store.effects import (
+    INTENT,
+    OUTCOME,
+    Gates,
+    check_key,
+    completed,
+    failed,
+    happened,
+    key_of,
+    known_value,
+    latest,
+    settlement,
+)
+from perdure.store.members import Failure, data_of
+from perdure.store.queue import Accepted, Queue
+from perdure.store.statements import Statements
+from perdure.store.turns import Turn
+from perdure.views import conversation
+from perdure.views.fold import Fold
+
+__all__ = ["Desk", "Recording"]
+
+
+class Desk:
+    """What a recorder knows beside the log: its run, whether it said so, who works at effects."""
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self.lock = threading.RLock()
+        self.gates = Gates()
+        self._run: str | None = None
+        self._told = False
+
+    def run(self, token: Callable[[], str]) -> str:
+        """The id of the run, made by `token` when it is first asked for."""
+        with self.lock:
+            if self._run is None:
+                self._run = token()
+            return self._run
+
+    def begins(self, position: Position) -> bool:
+        """Whether the log, which ends at `position`, has yet to be told who begins; True once."""
+        with self.lock:
+            begins = position.seq < 0 and not self._told
+            self._told = True
+            return begins
+
+
+class Recording(Statements[Event]):
+    """The recording half of a session."""
+
+    header: Header
+    _queue: Queue
+
+    # What the other half does.
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """The last durable position."""
+
+    @abstractmethod
+    def append(
+        self,
+        type: str,  # noqa: A002
+        data: Any = None,
+        *,
+        agent: str | None = None,
+        turn: str | None = None,
+        key: str | None = None,
+        time: int | None = None,
+        ignorable: bool = False,
+    ) -> Event:
+        """Append one event."""
+
+    @abstractmethod
+    def buffer(
+        self,
+        type: str,  # noqa: A002
+        data: Any = None,
+        *,
+        agent: str | None = None,
+        turn: str | None = None,
+        key: str | None = None,
+        time: int | None = None,
+        ignorable: bool = False,
+    ) -> Event:
+        """Accept one event."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until everything accepted so far is durable."""
+
+    @abstractmethod
+    def admit(
+        self,
+        drafts: Sequence[Draft],
+        own: list[Accepted],
+        *,
+        at: int | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Number the drafts and queue them."""
+
+    @abstractmethod
+    def fold(self) -> Fold:
+        """The rows of all views at the last durable position."""
+
+    @abstractmethod
+    def _check(self) -> None: ...
+
+    @property
+    def _desk(self) -> Desk:
+        # Made when it is first asked for. One step of the interpreter: two threads get the same.
+        desk: Desk = self.__dict__.setdefault("_recorder_desk", Desk())
+        return desk
+
+    # --- turns -----------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> str:
+        """Id of this run: what a process does with the session from opening to closing it."""
+        return self._desk.run(self._runtime.token)
+
+    def turn(
+        self,
+        id: str | None = None,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        replaces: str | None = None,
+        how: str | None = None,
+    ) -> Turn:
+        """Begin a turn of an agent: `with session.turn() as turn`, or `turn.end()`.
+
+        It goes on where the agent stands, or behind the turn `parent`; or it is another version of
+        the turn `replaces`: `how` says whether "edit" or "regenerate". Without `id` it gets a
+        random one. The first turn of a new session also records who began it (`session/started`).
+
+        Raises:
+            InvalidValue: an id cannot be kept, or the agent has no turn `parent` or `replaces`.
+            As `buffer`.
+
+        """
+        book = Book(self.header.id, self._runtime.token() if id is None else id, agent)
+        self._check()
+        if self._desk.begins(self.position):
+            self.record_run()
+        for name, other in (("parent", parent), ("replaces", replaces)):
+            if other is not None:
+                self._check_turn(name, other, agent)
+        members = {"parent": parent, "replaces": replaces, "how": how}
+        self._say("turn/start", members, agent=agent, turn=book.turn, durable=False)
+        return Turn(book, self._write_in_turn, self._hold_all, self.flush)
+
+    def rewind(
+        self, to: str | None, *, agent: str | None = None, reason: str | None = None
+    ) -> Event:
+        """Have the agent stand behind the turn `to` again, or before its first one (None).
+
+        What was said since stays in the log, as a branch: a rewind can be taken back by another.
+        `to` may be a turn of any branch; to go to one that is not live any more reads the log.
+
+        Raises:
+            InvalidValue: the agent has no such turn.
+            As `append`.
+
+        """
+        if to is not None:
+            self._check_turn("to", to, agent)
+        return super().rewind(to, agent=agent, reason=reason)
+
+    def _check_turn(self, path: str, turn: str, agent: str | None) -> None:
+        """Refuse what is no turn of the agent: whoever reads the log could only pass it over."""
+        self.flush()
+        fold = self.fold()
+        if turn in conversation.turns(fold.rows["conversation"], agent):
+            return
+        if not any(turn == each.turn for each in conversation.branches(fold.history(), agent)):
+            whose = "without a name" if agent is None else values.shown(agent)
+            raise InvalidValue(
+                path, f"{values.shown(turn)} is no turn of the agent {whose}", hint="see branches()"
+            )
+
+    def _say(
+        self,
+        kind: str,
+        members: dict[str, Any],
+        *,
+        agent: str | None = None,
+        turn: str | None = None,
+        durable: bool = True,
+    ) -> Event:
+        put = self.append if durable else self.buffer
+        return put(kind, data_of(kind, members), agent=agent, turn=turn)
+
+    def _write_in_turn(
+        self,
+        kind: str,
+        data: Any,
+        *,
+        book: Book,
+        step: int | None = None,
+        durable: bool = False,
+        members: bool = True,
+        key: str | None = None,
+        time: int | None = None,
+        ignorable: bool = False,
+    ) -> Event:
+        book.check(step)
+        put = self.append if durable else self.buffer
+        event = put(
+            kind,
+            data_of(kind, data) if members else data,
+            agent=book.agent,
+            turn=book.turn,
+            key=key,
+            time=time,
+            ignorable=ignorable,
+        )
+        book.note(kind, data)
+        return event
+
+    def _hold_all(
+        self, said: Sequence[Said], agent: str | None, turn: str | None, key: str | None = None
+    ) -> None:
+        """Accept events that stay accepted whatever becomes of the next commit."""
+        now = self._runtime.now_ms()
+        drafts = [
+            draft(kind, data, time=now, agent=agent, turn=turn, key=key) for kind, data in said
+        ]
+        self.admit(drafts, [], keep=True)
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def once(
+        self,
+        key: str,
+        action: Callable[[], Any],
+        *,
+        about: Any = None,
+        agent: str | None = None,
+        turn: str | None = None,
+        retry: bool = False,
+    ) -> Any:
+        """Call `action` unless the effect `key` has happened, and return its value, kept as JSON.
+
+        That it is about to happen is durable before `action` is called, how it ended before this
+        returns. A repeat, in any process and in forks, returns what is stored; another thread with
+        the same key waits for the first. `about` (JSON) says in the log what it is.
+
+        With `retry` an effect that failed, or of which nobody knows, is run again as a further
+        attempt; one that completed never is.
+
+        Raises:
+            EffectUnknown: it was begun, and nothing says how it ended: see `settle_effect`.
+            EffectFailed: it failed before.
+            InvalidValue: the key or `about` cannot be kept, nothing was done; or its value cannot
+                (the path begins with `value`): then it was done, and null is kept.
+            As `append`, before `action` is called; or behind it, then what it did stays accepted.
+            What `action` raises, recorded as its failure. What is no `Exception` is not: it leaves
+            the effect unknown.
+
+        """
+        check_key(key)
+        self._check()
+        with self._desk.gates.only(key):
+            last = latest(self._queue.find, key)
+            known = known_value(self.header.id, key, last, retry=retry)
+            if known is not None:
+                self._make_durable(last.outcome)
+                return known.value
+            own = key_of(key, last.number + 1)
+            conclude = partial(self._conclude, own, agent, turn)
+            self.append(INTENT, data_of(INTENT, {"about": about}), agent=agent, turn=turn, key=own)
+            try:
+                value = action()
+            except Exception as error:
+                close_behind(error, partial(conclude, failed(error)), f"while recording {key!r}")
+                raise
+            try:
+                data = completed(value)
+            except InvalidValue as wrong:
+                conclude(completed(None))
+                raise happened(wrong) from None
+            conclude(data)
+            return data.get("value")
+
+    def settle_effect(self, key: str, value: Any = None, *, failed: Failure | None = None) -> None:
+        """Say how an effect ended of which nobody knew: with `value`, or `failed`.
+
+        From then on `once` returns the value, or raises EffectFailed.
+
+        Raises:
+            InvalidValue: no such effect was begun, or the value cannot be kept.
+            KeyConflict: it ended in another way, as the log says.
+            As `append`.
+
+        """
+        check_key(key)
+        self._check()
+        with self._desk.gates.only(key):
+            last = latest(self._queue.find, key)
+            self.append(OUTCOME, **settlement(self.header.id, key, last, value, failed))
+
+    def _conclude(
+        self, key: str, agent: str | None, turn: str | None, outcome: dict[str, Any]
+    ) -> None:
+        self._hold_all([(OUTCOME, outcome)], agent, turn, key)
+        self.flush()
+
+    def _make_durable(self, event: Event | None) -> None:
+        if event is not None and event.seq > self.position.seq:
+            self.flush()

@@ -1,0 +1,79 @@
+"""The examples run as they stand, and say what their docstrings promise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_an_agent_loop_of_forty_lines(tmp_path: Path) -> None:
+    """The loop answers its question, is short, and its session holds what it did."""
+    assert run("agent", tmp_path / "store") == "The tools said 5 and HELLO!.\n"
+    lines = (EXAMPLES / "agent.py").read_text().splitlines()
+    begin = lines.index("def run(session: perdure.Session, question: str) -> str:")
+    assert len(lines[begin:]) <= 40
+    with perdure.open(tmp_path / "store") as store:
+        found = store.inspect(store.last())
+        assert [message["role"] for message in found.messages()] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+        assert store.verify(found.id).sound
+
+
+def test_one_word_switches_persistence_off(tmp_path: Path) -> None:
+    """With `none:` the same loop runs, says the same, and leaves nothing."""
+    (tmp_path / "empty").mkdir()
+    assert run("agent", "none:") == run("agent", tmp_path / "store")
+    assert not any((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:", "bundle:"])
+def test_a_killed_agent_is_resumed(tmp_path: Path, scheme: str) -> None:
+    """An agent that died in a tool call goes on; the call has one answer, which says so."""
+    place = tmp_path / ("killed.perdure" if scheme == "bundle:" else "store")
+    said = run("resumed", f"{scheme}{place}")
+    assert said.count("The process ended while this call was running") == 1
+    assert said.splitlines()[-1] == "5 messages to go on with"
+    with perdure.open(f"{scheme}{place}") as store:
+        assert store.verify("killed").sound
+
+
+def test_two_agents_and_a_channel(tmp_path: Path) -> None:
+    """Each agent has its own messages, and both hear what the other said in the channel."""
+    said = run("two_agents", tmp_path / "store").splitlines()
+    assert "planner: Read the file" in said[1]
+    assert said[-1].count(",") >= 2
+
+
+def test_a_sub_agent_has_a_session_of_its_own(tmp_path: Path) -> None:
+    """The child's session names its parent, and the parent knows how it ended."""
+    said = run("subagent", tmp_path / "store")
+    assert "counter completed Count the files: three files." in said
+    assert "Parent(session='parent'" in said
+
+
+def test_an_effect_happens_once(tmp_path: Path) -> None:
+    """Two orders are two payments, however often they are asked for and whoever died."""
+    said = run("once", tmp_path / "store", tmp_path / "world")
+    assert said.splitlines()[-1] == "2 payments"
+    assert "again: {'receipt': 17}" in said
+    assert "settled: {'receipt': 18}" in said

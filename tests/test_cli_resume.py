@@ -45,6 +45,33 @@ def test_resume_shows_the_state(line: Line, session: str, store: perdure.Store) 
     assert media.lines(store, session) == before
 
 
+def test_resume_shows_agents_that_have_said_nothing(line: Line, store: perdure.Store) -> None:
+    """Each agent has a line with its own messages, one that only noted something as well."""
+    with store.create("two") as writer:
+        for agent in ("x", "y"):
+            with writer.turn(agent=agent) as turn:
+                turn.user("hello")
+        writer.set_state("plan", "none")
+    shown = line("resume", "two")
+    assert shown.exit_code == Exit.OK, shown.output
+    assert "agent x    1 turn, 1 message to go on with" in shown.stdout
+    assert "agent      0 turns, 0 messages to go on with" in shown.stdout
+
+
+def test_rewind_is_of_the_only_agent(line: Line, store: perdure.Store) -> None:
+    """Where one agent spoke it needs no name, whatever it is called; of several one is named."""
+    with store.create("one") as writer, writer.turn("t1", agent="coder") as turn:
+        turn.user("hello")
+    done = line.json("rewind", "one", "--to-start")
+    assert done["agent"] == "coder"
+    assert store.inspect("one").messages() == []
+    line.json("rewind", "one", "--to", "t1")
+    assert len(store.inspect("one").messages()) == 1
+    with store.writer("one") as writer, writer.turn("t2", agent="reviewer") as turn:
+        turn.user("hello")
+    assert "named" in line.error("rewind", "one", "--to-start")["message"]
+
+
 @pytest.mark.parametrize("form", ["neutral", "anthropic", "openai-chat", "openai-responses"])
 def test_resume_prints_messages(line: Line, session: str, store: perdure.Store, form: str) -> None:
     """In each format the messages are printed that the library gives."""

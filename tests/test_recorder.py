@@ -146,6 +146,44 @@ def test_the_first_turn_says_who_began(store: Store) -> None:
     assert [event.type for event in store.read_from("t")] == ["x", "turn/start", "turn/end"]
 
 
+def test_a_turn_that_is_refused_records_nothing(store: Store) -> None:
+    """What a turn cannot begin with is refused before anything is said: no session appears."""
+    with store.create("new") as session:
+        for wrong in (
+            {"id": "x" * 5000},
+            {"agent": ""},
+            {"how": 5},
+            {"parent": "nobody"},
+            {"replaces": "nobody"},
+        ):
+            with pytest.raises(InvalidValue):
+                session.turn(**wrong)  # type: ignore[arg-type]
+        assert session.position.seq == -1
+    assert [each.id for each in store.list() if each.id == "new"] == []
+    with store.create("new") as session, session.turn("t"):
+        pass
+    assert [event.type for event in store.read_from("new")] == [
+        "session/started",
+        "turn/start",
+        "turn/end",
+    ]
+
+
+def test_a_rewind_is_of_an_agent_that_is_there(store: Store) -> None:
+    """Where only others have said anything, a rewind of nobody is refused and nothing written."""
+    with store.create("new") as session:
+        with session.turn("t1", agent="coder") as turn:
+            turn.user("hello")
+        before = session.position
+        for to in (None, "t1"):
+            with pytest.raises(InvalidValue):
+                session.rewind(to)
+        assert session.position == before
+        assert len(session.messages()) == 1
+        session.rewind(None, agent="coder")
+        assert session.messages() == []
+
+
 def test_turns_have_ids_and_say_where_they_belong(store: Store, session: Session) -> None:
     """Ids come from the runtime, all different; what a turn follows or replaces is in its start."""
     with session.turn() as one, session.turn(agent="b") as other:
@@ -524,6 +562,8 @@ REFUSED: list[tuple[str, Callable[[Session, Turn], object]]] = [
     ("data.to", lambda session, _: session.rewind(5)),  # type: ignore[arg-type]
     ("type", lambda session, _: session.record_run("run")),  # type: ignore[arg-type]
     ("data.input", lambda session, _: session.report_usage(input=-1)),
+    ("data.status", lambda session, _: session.end_job("j", "interrupted")),
+    ("data.status", lambda session, _: session.end_job("j", "done")),
     ("data.summary", lambda session, _: session.compact_context(None)),  # type: ignore[arg-type]
 ]
 

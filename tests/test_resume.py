@@ -172,6 +172,35 @@ def test_a_missing_folder_is_said_first(store: perdure.Store, tmp_path: Path) ->
         store.resume("s", cwd=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize("cwd", [".", "app", "", Path("/"), 5])
+def test_a_working_directory_is_absolute(store: perdure.Store, cwd: Any) -> None:
+    """A directory that means another one elsewhere is refused before anything is written."""
+    with store.create("s") as session:
+        half_a_turn(session)
+        abandon(session)
+    before = media.lines(store, "s")
+    with pytest.raises(InvalidValue) as refused:
+        store.resume("s", cwd=cwd)
+    assert refused.value.path == "cwd"
+    assert media.lines(store, "s") == before
+
+
+def test_a_reader_sees_the_last_turn_as_it_will_be_closed(store: perdure.Store) -> None:
+    """What closers make of the last turn is in `messages(at=…)` too, before they are stored."""
+    with store.create("s") as session:
+        turn = session.turn("t1")
+        turn.user("hello")
+        turn.step().delta("It was cut")
+        session.flush()
+        abandon(session)
+    found = store.inspect("s")
+    seen = found.messages(at="t1")
+    assert seen[-1]["interrupted"]
+    assert seen == found.messages()
+    with store.resume("s") as session:
+        assert session.messages(at="t1") == seen
+
+
 def test_a_preset_that_is_not_here_is_said_first(store: perdure.Store) -> None:
     """A session whose agent cannot be built again is not resumed, and nothing is written."""
     with store.create("s", preset="coder") as session:

@@ -167,7 +167,13 @@ def test_one_that_cannot_begin_has_failed(raw: Store, monkeypatch: pytest.Monkey
     assert end.data["error"]["code"] == "storage-unavailable"
 
 
-@pytest.mark.parametrize("error", [{"code": "X", "message": "y"}, Error(code="X", message="y")])
+class X(Exception):
+    """A failure whose class is its code."""
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": "X", "message": "y"}, Error(code="X", message="y"), X("y")]
+)
 def test_an_end_says_how(error: Any) -> None:
     """A sub-agent has completed, failed or was cancelled, perhaps with an error; nothing else."""
     with perdure.open("memory:") as store, store.create("p") as parent:

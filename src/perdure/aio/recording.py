@@ -14,7 +14,7 @@ from perdure.aio.threads import Lane, Pool
 from perdure.errors import InvalidValue, PerdureError
 from perdure.model.event import Event, draft
 from perdure.model.record import Position
-from perdure.store.book import Book
+from perdure.store.book import Book, check_start
 from perdure.store.effects import (
     EFFECT_NOT_STARTED,
     INTENT,
@@ -128,19 +128,26 @@ class AsyncRecording(Statements[Said]):
     ) -> AsyncTurn:
         """Begin a turn of an agent at the call: `async with session.turn() as turn`.
 
-        As `Session.turn`. Without `async with`, `await turn.end()` ends it.
+        As `Session.turn`. Without `async with`, `await turn.end()` ends it. Whether there are turns
+        `parent` and `replaces` is not looked up, for nobody waits for the log here: behind one that
+        was never there it goes on where the agent stands.
 
         Raises:
-            As `Session.turn`, where it is entered; without that, by what is next awaited of it.
+            InvalidValue: an id cannot be kept; raised where the turn is entered, without that by
+                what is next awaited of it.
+            As `buffer`, there too.
 
         """
         book = Book(self.id, self._runtime.token() if id is None else id, agent)
         ways = Ways(
             self._write_in_turn, self._hold_all, self._flushing, self._others.run, self._remember
         )
-        if self._desk.begins(self.position):
-            self.record_run()
         members = {"parent": parent, "replaces": replaces, "how": how}
+        with suppress(InvalidValue):
+            # What is refused below has no run recorded for it.
+            check_start(book, members)
+            if self._desk.begins(self.position):
+                self.record_run()
         started = self._say("turn/start", members, agent=agent, turn=book.turn, durable=False)
         if isinstance(started, Refused):
             book.ended = True

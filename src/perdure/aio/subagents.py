@@ -1,7 +1,7 @@
 """Sub-agents, for tasks: the parent's event takes its place in the order of the calls."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from perdure.errors import PerdureError
 from perdure.model import values
 from perdure.model.event import Event
-from perdure.model.vocabulary import Error
+from perdure.store.members import Failure
 from perdure.store.session import Session
 from perdure.store.subagents import Task, ended, unborn
 
@@ -121,7 +121,7 @@ class SessionDelegating(ABC):
         status: str,
         result: Any = None,
         *,
-        error: Error | Mapping[str, str] | None = None,
+        error: Failure | None = None,
         agent: str | None = None,
         turn: str | None = None,
     ) -> Event:

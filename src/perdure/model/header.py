@@ -104,6 +104,19 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         return {"format": self.format, **values.decode(encode_header(self))}
 
 
+def check_cwd(cwd: object) -> None:
+    """Demand a working directory that means the same wherever it is read: an absolute path.
+
+    Raises:
+        InvalidValue: it is none.
+
+    """
+    if not isinstance(cwd, str) or not posixpath.isabs(cwd):
+        raise InvalidValue(
+            "cwd", f"{values.shown(cwd)} is not absolute", hint="use os.path.abspath"
+        )
+
+
 def new_header(
     id: str,
     *,
@@ -132,10 +145,8 @@ def new_header(
             f"{values.shown(created_at)} is not a creation time",
             hint="integer Unix milliseconds from 0 to 2**53 - 1",
         )
-    if type(cwd) is str and source is None and not posixpath.isabs(cwd):
-        raise InvalidValue(
-            "cwd", f"{values.shown(cwd)} is not absolute", hint="use os.path.abspath"
-        )
+    if type(cwd) is str and source is None:
+        check_cwd(cwd)
     for name, given, kind in (("parent", parent, Parent), ("source", source, Source)):
         if given is not None and not isinstance(given, kind):
             raise InvalidValue(

@@ -7,10 +7,11 @@ from typing import Any
 
 from perdure.errors import InvalidValue
 from perdure.model import values
+from perdure.model.event import draft
 from perdure.model.vocabulary import TOOL_NOT_STARTED, TOOL_OUTCOME_UNKNOWN
 from perdure.store.members import blocks_of, data_of, failure_of
 
-__all__ = ["REASONS", "Book", "Hold", "Said", "check_reason", "ending"]
+__all__ = ["REASONS", "Book", "Hold", "Said", "check_reason", "check_start", "ending"]
 
 REASONS = ("completed", "aborted", "blocked", "error", "max-tokens")
 """How a turn may end; `interrupted` is for those that nobody ended."""
@@ -187,6 +188,17 @@ def ending(error: BaseException | None) -> tuple[str, Any]:
     if error is None:
         return "completed", None
     return ("error", failure_of(error)) if isinstance(error, Exception) else ("aborted", None)
+
+
+def check_start(book: Book, members: dict[str, Any]) -> None:
+    """Demand what a turn can begin with, before anything is said for it.
+
+    Raises:
+        InvalidValue: an id or a member cannot be kept.
+
+    """
+    data = data_of("turn/start", members)
+    draft("turn/start", data, time=0, agent=book.agent, turn=book.turn)
 
 
 def check_reason(reason: object) -> None:

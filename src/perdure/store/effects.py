@@ -183,14 +183,16 @@ class Gates:
         self._gates: dict[str, tuple[threading.RLock, int]] = {}
 
     @contextmanager
-    def only(self, key: str) -> Iterator[None]:
-        """Wait for the others, then be the only one."""
+    def only(self, key: str) -> Iterator[bool]:
+        """Wait for the others, then be the only one; False: this thread works at it already."""
         with self._mutex:
             gate, users = self._gates.get(key, (threading.RLock(), 0))
             self._gates[key] = (gate, users + 1)
         try:
+            # Before it is taken: whether this thread has it cannot change meanwhile.
+            alone = not gate._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001
             with gate:
-                yield
+                yield alone
         finally:
             with self._mutex:
                 gate, users = self._gates.pop(key)

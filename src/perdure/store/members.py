@@ -11,13 +11,19 @@ from perdure.errors import InvalidValue, PerdureError
 from perdure.model import values
 from perdure.model.vocabulary import PAYLOADS, Error
 
-__all__ = ["Content", "Failure", "blocks_of", "data_of", "failure_of"]
+__all__ = ["ENDINGS", "Content", "Failure", "blocks_of", "data_of", "failure_of"]
 
 Content = str | Sequence[Mapping[str, Any]]
 """A text, or content blocks as in `[{"type": "text", "text": "…"}]`."""
 
 Failure = BaseException | Error | Mapping[str, Any]
 """Why something failed: an exception, or `{"code": "…", "message": "…"}`."""
+
+ENDINGS = ("completed", "failed", "cancelled")
+"""How a job or a sub-agent may end; `interrupted` is for those that nobody ended."""
+
+_CHOICES = {"job/end": ("status", ENDINGS)}
+"""Members that have to be one of a few words, which only recovery adds to."""
 
 _MESSAGE_CHARS_MAX = 8192
 """Of the message of an exception so much is kept; it may hold anything, of any size."""
@@ -56,6 +62,10 @@ def data_of(kind: str, members: Mapping[str, Any]) -> dict[str, Any]:
     except UnicodeEncodeError:
         # Names of further members with lone surrogates: the log keeps them, no reader asks.
         pass
+    name, choices = _CHOICES.get(kind, ("", ()))
+    if choices and data[name] not in choices:
+        reason = f"{values.shown(data[name])} is none of them"
+        raise InvalidValue(f"data.{name}", reason, hint=f"one of {', '.join(choices)}")
     return data
 
 

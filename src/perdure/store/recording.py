@@ -11,7 +11,7 @@ from perdure.model import values
 from perdure.model.event import Draft, Event, draft
 from perdure.model.header import Header
 from perdure.model.record import Position
-from perdure.store.book import Book, Said
+from perdure.store.book import Book, Said, check_start
 from perdure.store.closing import close_behind
 from perdure.store.effects import (
     INTENT,
@@ -159,12 +159,13 @@ class Recording(Statements[Event]):
         """
         book = Book(self.header.id, self._runtime.token() if id is None else id, agent)
         self._check()
-        if self._desk.begins(self.position):
-            self.record_run()
+        members = {"parent": parent, "replaces": replaces, "how": how}
+        check_start(book, members)
         for name, other in (("parent", parent), ("replaces", replaces)):
             if other is not None:
                 self._check_turn(name, other, agent)
-        members = {"parent": parent, "replaces": replaces, "how": how}
+        if self._desk.begins(self.position):
+            self.record_run()
         self._say("turn/start", members, agent=agent, turn=book.turn, durable=False)
         return Turn(book, self._write_in_turn, self._hold_all, self.flush)
 
@@ -183,7 +184,19 @@ class Recording(Statements[Event]):
         """
         if to is not None:
             self._check_turn("to", to, agent)
+        else:
+            self._check_agent(agent)
         return super().rewind(to, agent=agent, reason=reason)
+
+    def _check_agent(self, agent: str | None) -> None:
+        """Refuse an agent that nobody knows where there are others: one of them is meant."""
+        self.flush()
+        there = conversation.agents(self.fold().rows["conversation"])
+        if there and agent not in there:
+            names = ", ".join("None" if name is None else values.shown(name) for name in there)
+            raise InvalidValue(
+                "agent", f"there is nothing of the agent {_named(agent)}", hint=f"one of {names}"
+            )
 
     def _check_turn(self, path: str, turn: str, agent: str | None) -> None:
         """Refuse what is no turn of the agent: whoever reads the log could only pass it over."""
@@ -192,10 +205,8 @@ class Recording(Statements[Event]):
         if turn in conversation.turns(fold.rows["conversation"], agent):
             return
         if not any(turn == each.turn for each in conversation.branches(fold.history(), agent)):
-            whose = "without a name" if agent is None else values.shown(agent)
-            raise InvalidValue(
-                path, f"{values.shown(turn)} is no turn of the agent {whose}", hint="see branches()"
-            )
+            reason = f"{values.shown(turn)} is no turn of the agent {_named(agent)}"
+            raise InvalidValue(path, reason, hint="see branches()")
 
     def _say(
         self,
@@ -268,7 +279,8 @@ class Recording(Statements[Event]):
         attempt; one that completed never is.
 
         Raises:
-            EffectUnknown: it was begun, and nothing says how it ended: see `settle_effect`.
+            EffectUnknown: it was begun, and nothing says how it ended: see `settle_effect`; or
+                `action` asks for the effect that it is itself.
             EffectFailed: it failed before.
             InvalidValue: the key or `about` cannot be kept, nothing was done; or its value cannot
                 (the path begins with `value`): then it was done, and null is kept.
@@ -279,9 +291,9 @@ class Recording(Statements[Event]):
         """
         check_key(key)
         self._check()
-        with self._desk.gates.only(key):
+        with self._desk.gates.only(key) as alone:
             last = latest(self._queue.find, key)
-            known = known_value(self.header.id, key, last, retry=retry)
+            known = known_value(self.header.id, key, last, retry=retry and alone)
             if known is not None:
                 self._make_durable(last.outcome)
                 return known.value
@@ -327,3 +339,7 @@ class Recording(Statements[Event]):
     def _make_durable(self, event: Event | None) -> None:
         if event is not None and event.seq > self.position.seq:
             self.flush()
+
+
+def _named(agent: str | None) -> str:
+    return "without a name" if agent is None else values.shown(agent)

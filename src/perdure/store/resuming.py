@@ -21,7 +21,7 @@ from perdure.errors import (
     WorkspaceMissing,
 )
 from perdure.model.event import Event
-from perdure.model.header import VOCABULARY, Header
+from perdure.model.header import VOCABULARY, Header, check_cwd
 from perdure.runtime import Runtime
 from perdure.store.inspection import Inspection
 from perdure.store.resumed import Resumed
@@ -93,7 +93,8 @@ class Resuming(ABC):
         Raises:
             SessionNotFound: there is none; LAST: there is none at all.
             WorkspaceMissing, PresetUnknown: nothing was locked or written.
-            InvalidValue: it was imported: fork it to go on.
+            InvalidValue: `cwd` is no absolute path, or it was imported: fork it to go on. Nothing
+                was locked or written.
             PersistenceDisabled: the store keeps nothing.
             As `writer`. What a trigger or the output raises goes on, and the session is closed.
 
@@ -118,6 +119,8 @@ class Resuming(ABC):
         self, id: str, cwd: str | None, presets: Collection[str] | None
     ) -> str | None:
         """Where the run goes on; whether it can is found out without a lock."""
+        if cwd is not None:
+            check_cwd(cwd)
         found = self.inspect(id)
         header = found.header
         if header is None:

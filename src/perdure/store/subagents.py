@@ -5,7 +5,7 @@ ended. The child's header names the parent and that event.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
@@ -18,12 +18,11 @@ from perdure.model.event import Event
 from perdure.model.header import Header, Parent, check_id, new_header
 from perdure.model.vocabulary import Error
 from perdure.runtime import Runtime
+from perdure.store.members import ENDINGS, Failure, failure_of
 from perdure.store.opening import refuse_taken
 from perdure.store.witness import Witness
 
 __all__ = ["Delegating", "Task", "ended", "unborn"]
-
-_STATUSES = ("completed", "failed", "cancelled")
 
 
 class Task(NamedTuple):
@@ -154,14 +153,14 @@ class Delegating(ABC):
         status: str,
         result: Any = None,
         *,
-        error: Error | Mapping[str, str] | None = None,
+        error: Failure | None = None,
         agent: str | None = None,
         turn: str | None = None,
     ) -> Event:
         """Say how a sub-agent ended: "completed", "failed" or "cancelled".
 
-        `id` is what its start was given, or the id of its session. `error` has a code for programs
-        and a message for people and models. The child's session is not touched.
+        `id` is what its start was given, or the id of its session. `error` is an exception, or
+        `{"code": …, "message": …}`. The child's session is not touched.
 
         Raises:
             InvalidValue: another status.
@@ -172,9 +171,7 @@ class Delegating(ABC):
         return self.append("subagent/end", data, agent=agent, turn=turn)
 
 
-def ended(
-    id: str, status: str, result: Any, error: Error | Mapping[str, str] | None
-) -> dict[str, Any]:
+def ended(id: str, status: str, result: Any, error: Failure | None) -> dict[str, Any]:
     """Data of the event that ends a sub-agent.
 
     Raises:
@@ -182,15 +179,15 @@ def ended(
 
     """
     check_id(id)
-    if status not in _STATUSES:
+    if status not in ENDINGS:
         reason = f"{values.shown(status)} is no end of a sub-agent"
-        raise InvalidValue("status", reason, hint=f"one of {', '.join(_STATUSES)}")
+        raise InvalidValue("status", reason, hint=f"one of {', '.join(ENDINGS)}")
     data: dict[str, Any] = {"id": id, "status": status}
     if result is not None:
         data["result"] = result
     if error is not None:
         try:
-            data["error"] = msgspec.to_builtins(msgspec.convert(error, Error, from_attributes=True))
+            data["error"] = msgspec.to_builtins(msgspec.convert(failure_of(error), Error))
         except msgspec.ValidationError as fault:
             raise InvalidValue("error", str(fault), hint="{code, message}") from fault
     return data
@@ -198,5 +195,4 @@ def ended(
 
 def unborn(planned: Task, error: PerdureError) -> tuple[str, dict[str, Any]]:
     """The end of a sub-agent that has no session."""
-    fault = {"code": error.code, "message": error.message}
-    return "subagent/end", ended(planned.start["id"], "failed", None, fault)
+    return "subagent/end", ended(planned.start["id"], "failed", None, error)

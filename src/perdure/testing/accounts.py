@@ -23,7 +23,7 @@ from perdure.testing.ledger import Finding
 __all__ = ["TORN", "Account", "Player", "serial_of"]
 
 _CLOSERS = frozenset({"tool/result", "step/end", "turn/end", "job/end"})
-_BOOKS = frozenset({"content/expired"})
+_BOOKS = frozenset({"content/expired", "session/forked"})
 """What the store writes into a log by itself, apart from closers."""
 
 _REFUSALS = frozenset({"storage-full", "storage-unavailable", "session-busy", "session-closed"})

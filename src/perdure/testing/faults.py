@@ -52,7 +52,10 @@ SHORT = "short"
 
 HALF = "half a pwrite"
 
-_CHANGING = ("mkdir", "pwrite", "rename", "unlink", "rmdir", "ftruncate", "fsync", "fdatasync")
+_CHANGING = (
+    "mkdir", "pwrite", "copy_file_range", "rename", "unlink", "rmdir", "ftruncate", "fsync",
+    "fdatasync",
+)  # fmt: skip
 _ASKING = ("open", "pread", "fstat", "stat", "listdir", "flock", "fcntl")
 CALLS = frozenset({*_CHANGING, *_ASKING})
 """What perdure.durable asks of the system, but for closing."""
@@ -262,6 +265,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "create", "put", "append", "look_up", "put_first", "expire", "compact", "look_up", "reopen",
         "buffer",
     ),
+    "forks": ("create", "put", "append", "fork", "read", "append", "put", "fork", "look_up"),
     "trash": (
         "create", "put", "create", "delete", "survey", "restore", "read", "delete", "empty_trash",
         "create",

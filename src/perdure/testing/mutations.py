@@ -181,8 +181,10 @@ def _whole_frames(original: Original, data: bytes) -> Iterator[tuple[int, Unit]]
     found = []
     for unit in original.units:
         at = data.find(unit.body)
-        if at < 0 and len(data) == len(original.data):
-            changed = data[unit.start : unit.start + len(unit.body)]
+        if at < 0:
+            # A byte more or less in the head of a frame may make another head of the same meaning.
+            size = len(unit.body) + len(data) - len(original.data)
+            changed = data[unit.start : unit.start + size]
             if _says_the_same(changed, unit.body):
                 found.append((unit.start, unit))
         while at >= 0:

@@ -229,6 +229,25 @@ def compact(player: Player) -> None:
         player.ask(lambda: player.store.compact(name), *player.absent(name))
 
 
+def fork(player: Player) -> None:
+    """A new session begins with what another one holds, content included."""
+    if name := player.at_rest():
+        parent, child = player.accounts[name], Account(f"f/{len(player.accounts)}")
+        made, error = player.ask(
+            lambda: player.store.fork(name, new_id=child.name), *player.absent(name)
+        )
+        known = (*parent.acknowledged, *parent.owed, *parent.unknown, *parent.held)
+        child.unknown |= {*known}
+        player.accounts[child.name] = child
+        if error is None:
+            inherited = [e for e in parent.acknowledged.values() if e.seq < made.header.seed]
+            child.acknowledge(inherited)
+            named = {event.data.get("blob") for event in inherited}
+            child.content = {d: data for d, data in parent.content.items() if d in named}
+            child.may_expire = {*parent.may_expire}
+            player.writers[child.name] = made
+
+
 def delete(player: Player) -> None:
     """A session is deleted."""
     if name := player.at_rest():
@@ -360,7 +379,7 @@ STEPS: dict[str, Step] = {
     for step in (
         create, create_buffered, collide, append, stream, grow, buffer, flush, fall_due, key,
         repeat, open_turn, append_by_store, close, reopen, load, prepare, tear, forget,
-        leave_building, put, put_first, look_up, expire, compact, delete, restore, empty_trash,
+        leave_building, put, put_first, look_up, expire, compact, fork, delete, restore, empty_trash,
         read, inspect, verify, survey,
     )
 }  # fmt: skip

@@ -43,6 +43,8 @@ class Fold:
         self.position = position or Position(-1, header.genesis)
         self.skipped: Counter[str] = Counter()
         self._read = read
+        # The last event that was taken without its record: it would come behind the log.
+        self._beyond = -1
         self.views = {view.name: view for view in views}
         self.rows = {name: _own((rows or {}).get(name)) for name in self.views}
         self._by_type: dict[str, list[tuple[View, Rows]]] = {}
@@ -67,8 +69,11 @@ class Fold:
 
     def events(self, events: Iterable[Event]) -> None:
         """Take events into account; the position stays until a record was taken."""
+        seq = self._beyond
         for event in events:
             self.event(event)
+            seq = event.seq
+        self._beyond = seq
 
     def event(self, event: Event) -> None:
         """Take one event into account; the position stays until a record was taken."""
@@ -76,8 +81,8 @@ class Fold:
             view.apply(rows, event, lambda: self._read(event.seq))
 
     def history(self) -> Iterator[Event]:
-        """The events up to the position, from event 0 on, read anew."""
-        return self._read(self.position.seq + 1)
+        """The events that were taken into account, from event 0 on, read anew."""
+        return self._read(max(self.position.seq, self._beyond) + 1)
 
     def copy(self) -> "Fold":
         """Another fold that stands here; what one takes into account from now on is its own."""
@@ -85,6 +90,7 @@ class Fold:
         views = tuple(self.views.values())
         twin = Fold(views, self.header, self._read, rows=rows, position=self.position)
         twin.skipped.update(self.skipped)
+        twin._beyond = self._beyond
         return twin
 
     @property

@@ -1,5 +1,7 @@
 """`perdure fork`: a new session that begins with what another one holds."""
 
+import os
+
 import click
 
 from perdure.cli import output
@@ -40,6 +42,7 @@ def command(
     JSON: {session, parent: {session, seq}, events}. Exit code 2 if a turn is open at that point.
     """
     store = opened(ctx)
+    cwd = None if cwd is None else os.path.abspath(cwd)
     with store.fork(
         chosen(ctx, store, session, last=last), at, turn=turn, agent=agent, new_id=new, cwd=cwd
     ) as child:

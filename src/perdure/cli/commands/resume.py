@@ -8,6 +8,8 @@ from perdure.cli import output
 from perdure.cli.chosen import chosen, session_or_last
 from perdure.cli.options import json_option, opened
 from perdure.store import Inspection
+from perdure.store.state import State
+from perdure.views import conversation
 from perdure.views.providers import FORMATS
 
 __all__ = ["command"]
@@ -60,7 +62,8 @@ def command(
 
 
 def _show_state(found: Inspection, *, as_json: bool) -> None:
-    state = found.state
+    fold = found.fold()
+    state = State(fold)
     if as_json:
         output.document({"session": found.id, "state": state.as_dict()})
         return
@@ -70,7 +73,7 @@ def _show_state(found: Inspection, *, as_json: bool) -> None:
     if state.cwd is not None:
         output.line(f"cwd        {state.cwd}")
     for name, agent in state.agents.items():
-        messages = found.messages(name)
+        messages = conversation.messages(fold.rows["conversation"], name)
         label = "agent" if name is None else f"agent {name}"
         turns = output.counted(agent.turns, "turn")
         output.line(

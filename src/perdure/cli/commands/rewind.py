@@ -5,6 +5,7 @@ import click
 from perdure.cli import output
 from perdure.cli.chosen import chosen, session_or_last
 from perdure.cli.options import json_option, opened
+from perdure.store.viewing import chosen_agent
 
 __all__ = ["command"]
 
@@ -37,7 +38,7 @@ def command(
         raise click.UsageError("name a turn with --to, or use --to-start", ctx=ctx)
     store = opened(ctx)
     with store.writer(chosen(ctx, store, session, last=last)) as writer:
-        event = writer.rewind(to, agent=agent)
+        event = writer.rewind(to, agent=chosen_agent(writer.fold(), agent))
         if as_json:
             facts = {"session": writer.id, "agent": event.agent, "to": to, "seq": event.seq}
             output.document(facts)

@@ -93,13 +93,13 @@ def _assistant_message(rows: Rows, event: Event, history: History) -> None:  # n
 
 def _tool_call(rows: Rows, event: Event, history: History) -> None:  # noqa: ARG001
     said = fitting(event)
-    if isinstance(said, ToolCall):
+    if isinstance(said, ToolCall) and agent_key(event.agent) in rows:
         Lineage(rows, event.agent).start(said.id)
 
 
 def _tool_result(rows: Rows, event: Event, history: History) -> None:  # noqa: ARG001
     said = fitting(event)
-    if isinstance(said, ToolResult):
+    if isinstance(said, ToolResult) and agent_key(event.agent) in rows:
         result: Message = {"content": _without(said.content, "tool-call", "tool-result")}
         if said.error is not None:
             result["error"] = {"code": said.error.code, "message": said.error.message}

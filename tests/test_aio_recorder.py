@@ -357,6 +357,26 @@ def test_what_was_lost_in_a_turn_is_told_at_its_end(
     run(main)
 
 
+def test_a_turn_that_is_refused_records_nothing(
+    run: Run, store: AsyncStore, blocking: Store
+) -> None:
+    """What a turn cannot begin with is refused before anything is said: no session appears."""
+
+    async def main() -> None:
+        async with store.create("new") as session:
+            for wrong in ({"id": "x" * 5000}, {"agent": ""}, {"how": 5}):
+                with pytest.raises(InvalidValue):
+                    async with session.turn(**wrong):  # type: ignore[arg-type]
+                        pass
+        assert all(each.id != "new" for each in blocking.list())
+        async with store.create("new") as session, session.turn("t"):
+            pass
+        first, *_ = blocking.read_from("new")
+        assert first.type == "session/started"
+
+    run(main)
+
+
 def test_a_closed_session_takes_no_turn(run: Run, store: AsyncStore) -> None:
     """After closing, a turn is refused where it is entered, and an open one where it is left."""
 

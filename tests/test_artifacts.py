@@ -50,6 +50,8 @@ BAD_NAMES = [
     "a\x7fb",
     "a\x85b",
     "a\u2028b",
+    "a\u200fb",
+    "a\u061cb",
     "gnp\u202exe",
     "a\ud800",
     "CON",

@@ -162,7 +162,7 @@ def test_an_interrupted_question_changes_nothing(location: str) -> None:
         # The signal may have come before the read that it should have interrupted.
         with suppress(OSError):
             terminal.type(b"\n")
-        assert terminal.end() == 130
+        assert terminal.end() == 130, terminal.received
         assert len(store.trash()) == 1
 
 

@@ -112,6 +112,16 @@ def test_an_effect_happens_once(store: Store, session: Session, value: Any, kept
     assert [(event.agent, event.turn) for event in events] == [("a", "t")] * 2
 
 
+@pytest.mark.parametrize("location", ["memory:", "none:"])
+def test_what_a_caller_does_to_a_value_changes_nothing(location: str) -> None:
+    """Each caller gets a value of its own: what one does to it, the next does not see."""
+    with perdure.open(location) as store, store.create("s") as session:
+        for _ in range(3):
+            value = session.once("k", lambda: {"a": [1]})
+            assert value == {"a": [1]}
+            value["a"].append(2)
+
+
 def test_the_intent_is_durable_before_the_effect(store: Store, session: Session) -> None:
     """While the action runs, the log says that it is about to happen, and nothing of its end."""
     seen: list[Any] = []

@@ -172,6 +172,15 @@ def test_a_missing_folder_is_said_first(store: perdure.Store, tmp_path: Path) ->
         store.resume("s", cwd=str(tmp_path / "nowhere"))
 
 
+def test_a_session_of_nothing_can_be_asked(store: perdure.Store) -> None:
+    """Before its first event a session has no turns and no past, and asking stores nothing."""
+    with store.create("s") as session:
+        assert (session.messages(), session.branches(), [*session.scrollback()]) == ([], [], [])
+        with pytest.raises(InvalidValue, match="no turn"):
+            session.messages(at="t1")
+    assert store.list() == []
+
+
 @pytest.mark.parametrize("cwd", [".", "app", "", Path("/"), 5])
 def test_a_working_directory_is_absolute(store: perdure.Store, cwd: Any) -> None:
     """A directory that means another one elsewhere is refused before anything is written."""

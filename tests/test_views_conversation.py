@@ -206,6 +206,14 @@ def test_orphan_and_second_results_are_dropped(told: Told) -> None:
     assert told.lines() == ["< one [a]", "= a:first"]
 
 
+def test_nobody_speaks_by_a_result_alone(told: Told) -> None:
+    """Who only starts or answers calls that nobody asked for takes no part in the conversation."""
+    told.call("c1")
+    told.result("c1", "late")
+
+    assert agents(told.rows) == []
+
+
 def test_id_that_comes_again_is_another_call(told: Told) -> None:
     """A result goes to the newest open call of its id; an older one that is open waits on."""
     told.start("t1")

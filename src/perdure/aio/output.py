@@ -39,7 +39,7 @@ class AsyncOutputRecorder(OutputListening[Awaiting[None]]):
     def __init__(
         self, session: AsyncSession, *, agent: str | None = None, strict: bool = True
     ) -> None:
-        """Record the turns of `agent`, the session's only one if None.
+        """Record the turns of `agent`; None: of the agent without a name.
 
         With `strict`, awaiting `on_request` and `on_tool_call` raises what keeps them from being
         recorded, and what could not be recorded before; nothing else ever raises. Without it

@@ -115,7 +115,8 @@ def known_value(session: str, key: str, last: Attempt, *, retry: bool) -> Known 
     outcome = fitting(last.outcome) if last.outcome is not None else None
     if isinstance(outcome, EffectOutcome):
         if outcome.status == "completed":
-            return Known(outcome.value)
+            # Whoever gets it may change it.
+            return Known(values.snapshot(outcome.value))
         error = outcome.error
         if retry or (error is not None and error.code == EFFECT_NOT_STARTED):
             return None

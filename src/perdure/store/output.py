@@ -63,7 +63,7 @@ class OutputListening(ABC, Generic[R]):
     """What is heard, and what it becomes; blocking and awaited recorders differ in `_do`."""
 
     def __init__(self, session: Any, *, agent: str | None = None, strict: bool = True) -> None:
-        """Record the turns of `agent`, the session's only one if None.
+        """Record the turns of `agent`; None: of the agent without a name.
 
         With `strict`, `on_request` and `on_tool_call` raise what keeps them from being recorded,
         and what could not be recorded before; nothing else ever raises. Without it nothing does,
@@ -346,7 +346,7 @@ class OutputRecorder(OutputListening[None]):
     """
 
     def __init__(self, session: Session, *, agent: str | None = None, strict: bool = True) -> None:
-        """Record the turns of `agent`, the session's only one if None.
+        """Record the turns of `agent`; None: of the agent without a name.
 
         With `strict`, `on_request` and `on_tool_call` raise what keeps them from being recorded,
         and what could not be recorded before; nothing else ever raises. Without it nothing does,

@@ -67,7 +67,8 @@ class Viewing(ABC):
         "openai-responses": what those providers accept. Images are loaded from beside the log; what
         has expired is named in words.
 
-        The messages share values with the session: do not change them.
+        What is buffered counts once it is durable: behind `step.request`, or a `flush`. The messages
+        share values with the session: do not change them.
 
         Raises:
             InvalidValue: no such format or turn, or several agents to choose from.

@@ -82,7 +82,9 @@ class Fold:
 
     def history(self) -> Iterator[Event]:
         """The events that were taken into account, from event 0 on, read anew."""
-        return self._read(max(self.position.seq, self._beyond) + 1)
+        last = max(self.position.seq, self._beyond)
+        # Before its first event a log need not be anywhere.
+        return self._read(last + 1) if last >= 0 else iter(())
 
     def copy(self) -> "Fold":
         """Another fold that stands here; what one takes into account from now on is its own."""

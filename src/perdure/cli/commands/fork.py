@@ -1,6 +1,6 @@
 """`perdure fork`: a new session that begins with what another one holds."""
 
-import os
+from pathlib import Path
 
 import click
 
@@ -42,7 +42,7 @@ def command(
     JSON: {session, parent: {session, seq}, events}. Exit code 2 if a turn is open at that point.
     """
     store = opened(ctx)
-    cwd = None if cwd is None else os.path.abspath(cwd)
+    cwd = None if cwd is None else str(Path(cwd).absolute())
     with store.fork(
         chosen(ctx, store, session, last=last), at, turn=turn, agent=agent, new_id=new, cwd=cwd
     ) as child:

@@ -1,6 +1,7 @@
 """Bringing a run back in a process that has read nothing before: what is live counts."""
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,16 +20,24 @@ SHORT, MIDDLE, LONG = 20, 220, 2_020
 WHOLE = 2_000
 ROUNDS = 7
 FLAT, DECODE = 1.5, 2.0
-FIELDS = ("resume", "state", "messages", "decode", "live_bytes", "peak_kib")
+FIELDS = ("resume", "state", "messages", "live_bytes", "peak_kib", "decode")
 
 _COLD = """
-import json, re, sys, time
+import json, re, sys, tempfile, time
 import msgspec
 import perdure
 
 def high():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 
+# Modules are loaded when they are needed first: not while the clock runs.
+with tempfile.TemporaryDirectory() as folder:
+    warm = sys.argv[3].replace("FOLDER", folder)
+    with perdure.open(warm) as store, store.create("w") as session:
+        with session.turn(agent="main") as turn:
+            turn.user("warm")
+    with perdure.open(warm) as store, store.resume("w") as session:
+        session.messages("main"), session.state.title
 before = high()
 at = [time.perf_counter_ns()]
 store = perdure.open(sys.argv[1])
@@ -40,16 +49,24 @@ at.append(time.perf_counter_ns())
 messages = session.messages("main")
 at.append(time.perf_counter_ns())
 peak = high() - before
+assert title and usage
 text = msgspec.json.encode(messages)
-del messages
+with open(sys.argv[2], "wb") as file:
+    file.write(text)
+store.close()
+print(json.dumps([at[1] - at[0], at[2] - at[1], at[3] - at[2], len(text), peak]))
+"""
+
+_BARE = """
+import json, sys, time
+import msgspec
 decoder = msgspec.json.Decoder()
 started = time.perf_counter_ns()
-decoded = decoder.decode(text)
-bare = time.perf_counter_ns() - started
-assert title and usage
-store.close()
-print(json.dumps([at[1] - at[0], at[2] - at[1], at[3] - at[2], bare, len(text), peak]))
+with open(sys.argv[1], "rb") as file:
+    decoded = decoder.decode(file.read())
+print(json.dumps(time.perf_counter_ns() - started))
 """
+"""The floor: a process that reads the same messages from one file, and decodes them."""
 
 
 def resumes(folder: Path, medium: str) -> Iterator[Row]:
@@ -64,7 +81,7 @@ def resumes(folder: Path, medium: str) -> Iterator[Row]:
         yield at_most(what, found[turns]["all"], found[SHORT]["all"], "us", FLAT)
     whole = _filled(folder / f"resume-{medium}-whole", medium, WHOLE, compact=False)
     alone = _together({WHOLE: whole}, medium)[WHOLE]
-    what = f"resume of {WHOLE:,} turns, nothing compacted, against a bare decode"
+    what = f"resume of {WHOLE:,} turns, nothing compacted, against a bare read and decode"
     facts = {name: alone[name] for name in FIELDS}
     yield at_most(what, alone["all"], alone["decode"], "us", DECODE, **facts)
     yield _memory(alone)
@@ -97,7 +114,8 @@ def _together(roots: dict[int, Path], medium: str) -> dict[int, dict[str, float]
     found = {}
     for turns, rounds in samples.items():
         medians: dict[str, float] = {
-            name: statistics.median(each[index] for each in rounds) / (1000 if index < 4 else 1)
+            name: statistics.median(each[index] for each in rounds)
+            / (1 if name in ("live_bytes", "peak_kib") else 1000)
             for index, name in enumerate(FIELDS)
         }
         medians["all"] = statistics.median(sum(each[:3]) for each in rounds) / 1000
@@ -106,9 +124,19 @@ def _together(roots: dict[int, Path], medium: str) -> dict[int, dict[str, float]
 
 
 def _cold(root: Path, medium: str) -> list[int]:
-    command = [sys.executable, "-c", _COLD, location(root, medium)]
-    out: list[int] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return out
+    """The figures of one resume in a new process, and of the floor in another one."""
+    text = root / "messages.json"
+    warm = location(Path("FOLDER") / "warm", medium)
+    found: list[int] = _child(_COLD, location(root, medium), str(text), warm)
+    return [*found, _child(_BARE, str(text))]
+
+
+def _child(program: str, *arguments: str) -> Any:
+    # As where perdure is installed: modules that were compiled once are not compiled again.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, env=environment)
+    return json.loads(done.stdout)
 
 
 def _memory(found: dict[str, float]) -> Row:

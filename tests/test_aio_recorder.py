@@ -366,7 +366,7 @@ def test_a_turn_that_is_refused_records_nothing(
         async with store.create("new") as session:
             for wrong in ({"id": "x" * 5000}, {"agent": ""}, {"how": 5}):
                 with pytest.raises(InvalidValue):
-                    async with session.turn(**wrong):  # type: ignore[arg-type]
+                    async with session.turn(**wrong):
                         pass
         assert all(each.id != "new" for each in blocking.list())
         async with store.create("new") as session, session.turn("t"):

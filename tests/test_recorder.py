@@ -157,7 +157,7 @@ def test_a_turn_that_is_refused_records_nothing(store: Store) -> None:
             {"replaces": "nobody"},
         ):
             with pytest.raises(InvalidValue):
-                session.turn(**wrong)  # type: ignore[arg-type]
+                session.turn(**wrong)
         assert session.position.seq == -1
     assert [each.id for each in store.list() if each.id == "new"] == []
     with store.create("new") as session, session.turn("t"):
@@ -182,6 +182,9 @@ def test_a_rewind_is_of_an_agent_that_is_there(store: Store) -> None:
         assert len(session.messages()) == 1
         session.rewind(None, agent="coder")
         assert session.messages() == []
+        back = session.rewind("t1", agent="coder")
+        assert (back.type, back.agent, back.data) == ("context/rewound", "coder", {"to": "t1"})
+        assert len(session.messages()) == 1
 
 
 def test_turns_have_ids_and_say_where_they_belong(store: Store, session: Session) -> None:
@@ -595,7 +598,6 @@ def test_a_callers_value_is_taken_at_the_call(store: Store, session: Session) ->
 
 STATEMENTS: list[tuple[Callable[[Session], perdure.Event], str, Any]] = [
     (lambda s: s.set_title("Tests"), "session/titled", {"title": "Tests"}),
-    (lambda s: s.rewind("t1", agent="a"), "context/rewound", {"to": "t1"}),
     (lambda s: s.rewind(None, agent="a", reason="no"), "context/rewound", {"reason": "no"}),
     (
         lambda s: s.compact_context("short", first_kept=7, before=9, after=1, agent="a"),

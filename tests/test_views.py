@@ -152,9 +152,9 @@ def test_rows_restored_from_changes_say_the_same(log: list[Draft], every: int) -
         fold.records(seal(fold.position, log[start : start + every]))
         for name, rows in fold.rows.items():
             put, removed = rows.changes()
-            kept[name] |= put
             for key in removed:
                 kept[name].pop(key, None)
+            kept[name] |= put
             rows.stored()
 
     events = [each.at(seq) for seq, each in enumerate(log)]

@@ -22,7 +22,10 @@ def read(folder: Folder, name: str) -> bytes | None:
         file = ReadFile(folder, name)
     except FileNotFoundError:
         return None
-    return b"".join(file.parts())
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
 
 
 def put(folder: Folder, name: str, data: bytes) -> None:

@@ -36,7 +36,9 @@ _PART_BYTES_MAX = 255
 _SAVED = "artifact/saved"
 _MEDIA_TYPE = re.compile("[!-~]{1,127}/[ -~]{1,127}")
 _ILLEGAL = re.compile(r'[\\<>:"|?*]')
-_INVISIBLE = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _HINT = "a relative path such as plots/loss.png"
 
 

@@ -5,9 +5,12 @@ that a turn costs what is new in it. A checkpoint is derived: it counts only as 
 and only for the log that has its hash at its position. `docs/format.md` describes the lines.
 """
 
+import gc
 import zlib
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,11 +18,11 @@ from perdure.backends.base import Backend, Hold
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.header import Header
-from perdure.model.record import Position
+from perdure.model.record import Position, Record
 from perdure.recovery.closers import OpenWork
 from perdure.views.fold import Fold
 
-__all__ = ["FORMAT", "NAME", "Checkpoint", "Keeper", "read_checkpoint"]
+__all__ = ["FORMAT", "NAME", "Checkpoint", "Handy", "Keeper", "read_checkpoint"]
 
 FORMAT = 1
 """Lines of another format are made by another version, and mean nothing to this one."""
@@ -36,27 +39,32 @@ _CRC_TAIL = len(b',"crc":"00000000"}\n')
 _Rows = dict[str, dict[str, Any]]
 
 
-class _Line(msgspec.Struct):
-    """The members of a line but for the checksum; what the rows are is not looked at."""
+class _Base(msgspec.Struct):
+    """The members that only the first line has."""
 
     checkpoint: int
-    seq: int
-    hash: str
     header: str
     views: dict[str, int]
+
+
+class _Line(msgspec.Struct):
+    """The members of any line but for its rows and the checksum."""
+
+    seq: int
+    hash: str
     open: msgspec.Raw = msgspec.Raw()
 
 
-class _Changes(msgspec.Struct):
+class _Changes(msgspec.Struct, gc=False):
     """The members of a line that say which rows changed."""
 
-    base: bool
-    views: dict[str, int]
-    skipped: dict[str, int]
-    gone: dict[str, list[str]]
     put: _Rows
+    gone: dict[str, list[str]] = {}
+    skipped: dict[str, int] = {}
+    checkpoint: int | None = None
 
 
+_base_decoder = msgspec.json.Decoder(_Base)
 _line_decoder = msgspec.json.Decoder(_Line)
 _changes_decoder = msgspec.json.Decoder(_Changes)
 
@@ -74,13 +82,15 @@ class Checkpoint:
 
     """
 
-    def __init__(self, lines: list[bytes], last: _Line, size: int, crc: int, *, torn: bool) -> None:
+    def __init__(
+        self, lines: list[memoryview], base: _Base, last: _Line, size: int, crc: int
+    ) -> None:
         """Made by `read_checkpoint`."""
         self.position = Position(last.seq, last.hash)
-        self.views = last.views
+        self.views = base.views
         self.size = size
         self.crc = crc
-        self.torn = torn
+        self.torn = False
         self.skipped: Counter[str] = Counter()
         self._lines = lines
 
@@ -104,31 +114,62 @@ class Checkpoint:
             ValueError: as `work`.
 
         """
+        with _no_collection():
+            return self._rows()
+
+    def _rows(self) -> _Rows:
         rows: _Rows = {name: {} for name in self.views}
         skipped: Counter[str] = Counter()
         for number, line in enumerate(self._lines):
             found: _Changes = _decoded(line, _changes_decoder)
-            named = found.gone.keys() | found.put.keys()
-            if found.base != (number == 0) or found.views != self.views or named - rows.keys():
+            if (found.checkpoint is None) != bool(number):
                 raise ValueError("a line of another checkpoint")
-            for name, keys in found.gone.items():
-                for key in keys:
-                    rows[name].pop(key, None)
-            for name, put in found.put.items():
-                rows[name].update(put)
-            # They only grow.
-            skipped |= Counter(found.skipped)
+            try:
+                for name, keys in found.gone.items():
+                    for key in keys:
+                        rows[name].pop(key, None)
+                for name, put in found.put.items():
+                    if number:
+                        rows[name].update(put)
+                    else:
+                        rows[name] = put
+            except KeyError:
+                raise ValueError("a line with rows of another view") from None
+            if not number and rows.keys() != self.views.keys():
+                raise ValueError("a base with rows of another view")
+            if found.skipped:
+                # They only grow.
+                skipped |= Counter(found.skipped)
         self.skipped = skipped
         return rows
 
 
-def _decoded(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
+class Handy(NamedTuple):
+    """A checkpoint that was just read, and the records that follow it up to the end of the log."""
+
+    checkpoint: Checkpoint
+    records: tuple[Record, ...]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing that is made here is garbage, and the collector would go through all of it again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _decoded(line: memoryview, decoder: "msgspec.json.Decoder[Any]") -> Any:
     try:
         return decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # Half a character stops msgspec, and nobody else.
         try:
-            members = values.decode(line)
+            members = values.decode(bytes(line))
             if decoder is _line_decoder and isinstance(members, dict) and "open" in members:
                 members["open"] = msgspec.Raw(values.encode(members["open"]))
             return msgspec.convert(members, decoder.type)
@@ -145,25 +186,27 @@ def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
     if not lines:
         return None
     try:
-        last = _decoded(lines[-1], _line_decoder)
+        base, last = _decoded(lines[0], _base_decoder), _decoded(lines[-1], _line_decoder)
     except ValueError:
         return None
-    if last.checkpoint != FORMAT or last.header != header.digest or last.seq < 0:
+    if base.checkpoint != FORMAT or base.header != header.digest or last.seq < 0:
         return None
-    return Checkpoint(lines, last, size, crc, torn=size < len(data or b""))
+    found = Checkpoint(lines, base, last, size, crc)
+    found.torn = size < len(data or b"")
+    return found
 
 
-def _whole_lines(data: bytes) -> tuple[list[bytes], int, int]:
+def _whole_lines(data: bytes) -> tuple[list[memoryview], int, int]:
     """The lines from the start on whose checksums are right, their bytes, the last checksum."""
-    lines: list[bytes] = []
-    at, crc = 0, 0
+    lines: list[memoryview] = []
+    at, crc, whole = 0, 0, memoryview(data)
     while (end := data.find(b"\n", at) + 1) > 0:
-        line = data[at:end]
         # Each goes on from the one before: none can be missing, moved, or of another checkpoint.
-        sum_ = zlib.crc32(line[:-_CRC_TAIL], crc)
-        if line[-_CRC_TAIL:] != b',"crc":"%08x"}\n' % sum_:
+        body = max(at, end - _CRC_TAIL)
+        sum_ = zlib.crc32(whole[at:body], crc)
+        if data[body:end] != b',"crc":"%08x"}\n' % sum_:
             break
-        lines.append(line)
+        lines.append(whole[at:end])
         at, crc = end, sum_
     return lines, at, crc
 
@@ -264,10 +307,12 @@ class Keeper:
         put, gone = {}, {}
         for name, rows in fold.rows.items():
             set_, removed = rows.changes()
-            for key in removed:
-                self._live -= sizes.pop((name, key), 0)
-            if removed:
-                gone[name] = removed
+            # Rows that came and went since are not stored.
+            stored = [key for key in removed if (name, key) in sizes]
+            for key in stored:
+                self._live -= sizes.pop((name, key))
+            if stored:
+                gone[name] = stored
             if set_:
                 put[name] = self._encoded(name, set_)
         told = b"" if open_ == self._open else open_
@@ -294,16 +339,13 @@ class Keeper:
         base: bool = False,
     ) -> tuple[bytes, int]:
         known = Counter[str]() if base else self._skipped
-        members = {
-            "checkpoint": FORMAT,
-            "base": base,
-            "seq": fold.position.seq,
-            "hash": fold.position.hash,
-            "header": self._header.digest,
-            "views": {view.name: view.version for view in fold.views.values()},
-            "skipped": {kind: n for kind, n in fold.skipped.items() if known[kind] != n},
-            "gone": gone,
-        }
+        members: dict[str, Any] = {"seq": fold.position.seq, "hash": fold.position.hash}
+        if base:
+            views = {view.name: view.version for view in fold.views.values()}
+            first = {"checkpoint": FORMAT, "header": self._header.digest, "views": views}
+            members = {**first, **members}
+        skipped = {kind: n for kind, n in fold.skipped.items() if known[kind] != n}
+        members.update({k: v for k, v in (("skipped", skipped), ("gone", gone)) if v})
         rows = b",".join(b"%s:%s" % (values.encode(name), each) for name, each in put.items())
         body = b'%s,"put":{%s}' % (values.encode(members)[:-1], rows)
         if open_:

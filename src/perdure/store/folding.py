@@ -6,7 +6,7 @@ the log is folded from its first event, and the rows are the same.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Hold, Stored, Tail
@@ -18,7 +18,7 @@ from perdure.model.record import Position, Record
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Walk
-from perdure.store.checkpoints import NAME, Checkpoint, Keeper, read_checkpoint
+from perdure.store.checkpoints import NAME, Checkpoint, Handy, Keeper, read_checkpoint
 from perdure.store.reading import Pages, page_from
 from perdure.store.refusing import damage
 from perdure.store.survey import Facts
@@ -177,22 +177,34 @@ class Folds:
         if header is None:
             return None
         try:
-            rows = found.rows()
-            history = self._history(header)
-            fold = Fold(self.views, header, history, rows=rows, position=found.position)
-            fold.skipped.update(found.skipped)
-            work = found.work()
-            seq = found.position.seq
-            with self._pass(header, stored.begin, known, seq) as walk:
-                for record in _behind(walk, found.position):
-                    fold.record(record)
-                    work.record(record)
-                if walk.verdict is Verdict.DAMAGED:
-                    return None
+            with self._pass(header, stored.begin, known, found.position.seq) as walk:
+                loaded = self._made_of(found, header, _behind(walk, found.position))
+                return None if walk.verdict is Verdict.DAMAGED else loaded
         except PerdureError:
             raise
         except Exception:  # noqa: BLE001 - rows that no view made may do anything to a view
             return None
+
+    def of_handy(self, handy: Handy, header: Header) -> Loaded | None:
+        """The fold of a checkpoint and what follows it, both just read; None if it makes none."""
+        if handy.checkpoint.views != self._versions:
+            return None
+        try:
+            return self._made_of(handy.checkpoint, header, handy.records)
+        except PerdureError:
+            raise
+        except Exception:  # noqa: BLE001 - rows that no view made may do anything to a view
+            return None
+
+    def _made_of(self, found: Checkpoint, header: Header, records: Iterable[Record]) -> Loaded:
+        rows = found.rows()
+        history = self._history(header)
+        fold = Fold(self.views, header, history, rows=rows, position=found.position)
+        fold.skipped.update(found.skipped)
+        work = found.work()
+        for record in records:
+            fold.record(record)
+            work.record(record)
         return Loaded(fold, work, found, history)
 
     def _pass(self, header: Header, begin: int, known: Known, seq: int) -> Walk:
@@ -231,11 +243,16 @@ class Folds:
         start = min(place.seq for place in (found.position, known.earlier) if place is not None)
         if start < 0:
             return None
+        records: list[Record] = []
+        size = 0
         try:
             work = found.work()
             with self._pass(header, begin, known, start) as walk:
                 for record in _behind(walk, found.position):
                     work.record(record)
+                    size += len(record.line)
+                    if size <= WAITING_BYTES_MAX:
+                        records.append(record)
                 ending = walk.ending
         except ValueError:
             return None
@@ -244,7 +261,8 @@ class Folds:
         closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
         remembered = {place for place in known[:2] if place is not None}
         proven = frozenset({*remembered, ending.position})
-        return Facts(proven, ending, (), closers, None, kept=found.position.seq)
+        handy = Handy(found, tuple(records)) if size <= WAITING_BYTES_MAX else None
+        return Facts(proven, ending, (), closers, None, kept=found.position.seq, handy=handy)
 
 
 class _History:
@@ -295,9 +313,19 @@ class Folding:
     """
 
     def __init__(
-        self, folds: Folds, backend: Backend, header: Header, *, begun: bool, kept: int = -1
+        self,
+        folds: Folds,
+        backend: Backend,
+        header: Header,
+        *,
+        begun: bool,
+        kept: int = -1,
+        handy: Handy | None = None,
     ) -> None:
-        """`begun` says that the log has no events yet; `kept` is the event of its checkpoint."""
+        """`begun` says that the log has no events yet; `kept` is the event of its checkpoint.
+
+        `handy` is what was just read of both, for whoever asks for the fold at once.
+        """
         self._folds = folds
         self._header = header
         self._persistent = backend.persistent
@@ -308,6 +336,7 @@ class Folding:
         self._waiting: list[Record] | None = [] if follows else None
         self._bytes = 0
         self._shared = False
+        self._handy = handy
 
     @property
     def kept(self) -> int:
@@ -344,7 +373,9 @@ class Folding:
     def _load(self) -> None:
         """Take the log as it is stored."""
         self._live, self._waiting = None, None
-        loaded = self._folds.load(self._header.id)
+        handy, self._handy = self._handy, None
+        loaded = None if handy is None else self._folds.of_handy(handy, self._header)
+        loaded = loaded or self._folds.load(self._header.id)
         self._keeper.continues(loaded.checkpoint)
         self._live, self._waiting = (loaded.fold, loaded.work), []
         self._bytes, self._shared = 0, False
@@ -355,6 +386,7 @@ class Folding:
         Whatever goes wrong is no failure of the commit. What was folded is let go of then, and made
         anew when somebody asks.
         """
+        self._handy = None
         try:
             self._take(records)
             if self._due(hold.position.seq, records):

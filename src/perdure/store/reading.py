@@ -1,6 +1,7 @@
 """Pages of a log: verified as they are read, and read without what stands before them."""
 
 import itertools
+import re
 from collections.abc import Collection, Iterator
 
 from perdure.backends.base import Backend, Stored
@@ -15,6 +16,8 @@ from perdure.store.refusing import damage
 from perdure.store.witness import Witness, known_of
 
 __all__ = ["Pages", "page_from"]
+
+_BEGINS = re.compile(rb'\{"seq":([0-9]{1,19}),')
 
 
 class Pages:
@@ -77,8 +80,25 @@ def page_from(backend: Backend, header: Header, begin: int, known: Known, seq: i
     first = next(pieces, None)
     if first is None or (first.start > begin and not _opens_at(first, seq)):
         return None
+    first = _without_earlier(first, seq) if first.start > begin else first
     rest = itertools.chain((first,), pieces)
     return Walk(header, rest, known=known, begin=first.start, local=first.start > begin)
+
+
+def _without_earlier(piece: Piece, seq: int) -> Piece:
+    """A piece without most of the lines before the record that holds an event.
+
+    Only where each line looked at says where it begins: what is left out is not verified.
+    """
+    low, high = 0, len(piece.lines) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        begins = _BEGINS.match(piece.lines[middle])
+        if begins is None:
+            return piece
+        low, high = (middle, high) if int(begins[1]) <= seq else (low, middle - 1)
+    start = piece.start if piece.framed else piece.start + sum(map(len, piece.lines[:low]))
+    return piece._replace(start=start, lines=piece.lines[low:])
 
 
 def _opens_at(piece: Piece, seq: int) -> bool:

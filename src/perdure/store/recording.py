@@ -182,6 +182,7 @@ class Recording(Statements[Event]):
             As `append`.
 
         """
+        data_of("context/rewound", {"to": to})
         if to is not None:
             self._check_turn("to", to, agent)
         else:

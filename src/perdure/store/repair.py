@@ -310,7 +310,7 @@ class Repairer:
         if facts.damaged or any(each.kind in MINOR for each in facts.further):
             return None, {}
         self._backend.settle(hold, facts.ending, log.tail.acknowledged)
-        return header, facts.keys
+        return header, facts.keys or {}
 
     def _put_right(self, hold: Hold, header: Header, plan: _Plan) -> None:
         """Make the new log what is remembered of the session; the reports of damage go."""

@@ -56,8 +56,8 @@ class Resuming(ABC):
     _runtime: Runtime
 
     @abstractmethod
-    def writer(self, id: str, *, wait: float = 0.0) -> Session:
-        """The exclusive writer of an existing session."""
+    def _writer_of_views(self, id: str, wait: float) -> Session:
+        """As `Store.writer`, for whoever asks for its views at once."""
 
     @abstractmethod
     def inspect(self, id: str) -> Inspection:
@@ -102,7 +102,7 @@ class Resuming(ABC):
         if isinstance(id, Last):
             id = self.last()
         place = self._check_before(id, cwd, presets)
-        session = self.writer(id, wait=wait)
+        session = self._writer_of_views(id, wait)
         try:
             session.resumed = _resumed(session, place, triggers or {})
             if output is not None:

@@ -28,6 +28,7 @@ from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.artifacts import Extracting
 from perdure.store.batches import append_to
+from perdure.store.checkpoints import Handy
 from perdure.store.closing import close_behind
 from perdure.store.drafts import check_iterable
 from perdure.store.flusher import Flusher
@@ -214,7 +215,10 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         """
         return self._take(id, wait, self._known_facts)
 
-    def _take(self, id: str, wait: float, quick: Quick | None) -> Session:
+    def _writer_of_views(self, id: str, wait: float) -> Session:
+        return self._take(id, wait, self._known_facts, views=True)
+
+    def _take(self, id: str, wait: float, quick: Quick | None, *, views: bool = False) -> Session:
         check_wait(wait)
         self._check_open()
         with self._retention.telling(id):
@@ -222,7 +226,8 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         try:
             header, facts = self._recover(hold, quick)
             keys = None if facts.keys is None else dict(facts.keys)
-            return self._session(header, hold, keys, facts.proven, facts.kept)
+            handy = facts.handy if views else None
+            return self._session(header, hold, keys, facts.proven, kept=facts.kept, handy=handy)
         except BaseException:
             hold.release()
             raise
@@ -243,6 +248,9 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         if facts.closers:
             records = seal(hold.position, facts.closers)
             self._backend.commit(hold, hold.position, records)
+            if facts.handy is not None:
+                behind = (*facts.handy.records, *records)
+                facts = facts._replace(handy=facts.handy._replace(records=behind))
         self._witness.moved(header, hold.position)
         return header, facts
 
@@ -252,9 +260,13 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         hold: Hold | None,
         keys: Keys | None,
         proven: frozenset[Position] = frozenset(),
+        *,
         kept: int = -1,
+        handy: Handy | None = None,
     ) -> Session:
-        folding = Folding(self._folds, self._backend, header, begun=hold is None, kept=kept)
+        folding = Folding(
+            self._folds, self._backend, header, begun=hold is None, kept=kept, handy=handy
+        )
         session = Session(
             self._backend,
             header,

@@ -17,6 +17,7 @@ from perdure.model.record import Position
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Ending, Known, Problem, Walk
+from perdure.store.checkpoints import Handy
 from perdure.store.content import expired_in
 from perdure.store.queue import Keys
 
@@ -50,6 +51,7 @@ class Facts(NamedTuple):
         later: number of intact events behind damage.
         expired: digests of content that the log says has expired; nothing where it was not read.
         kept: the last event that a checkpoint takes into account; -1 if none is known of.
+        handy: the checkpoint, and what follows it, if they were just read.
 
     """
 
@@ -61,6 +63,7 @@ class Facts(NamedTuple):
     later: int = 0
     expired: frozenset[str] = frozenset()
     kept: int = -1
+    handy: Handy | None = None
 
     def proves(self, known: Known) -> bool:
         """Whether the log, as it was read, holds what is known now."""

@@ -67,7 +67,7 @@ class Viewing(ABC):
         "openai-responses": what those providers accept. Images are loaded from beside the log; what
         has expired is named in words.
 
-        What is buffered counts once it is durable: behind `step.request`, or a `flush`. The messages
+        What is buffered counts once it is durable: behind `step.request`, or a `flush`. Messages
         share values with the session: do not change them.
 
         Raises:

@@ -18,7 +18,7 @@ from perdure.backends.sqlite import BundleBackend, SqliteBackend, schema
 from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
 from perdure.databases import network
 from perdure.databases.meaning import Nonsense, meaning
-from perdure.databases.opening import configure, renew
+from perdure.databases.opening import configure, renew, resolved
 from perdure.durable import crash
 from perdure.errors import (
     ContentExpired,
@@ -836,3 +836,10 @@ def test_an_operation_without_end_is_ended(tmp_path: Path) -> None:
         assert connection.execute(count, (100_000,)).fetchall() == [(100_000,)]
         renew(connection)
     connection.close()
+
+
+def test_a_file_in_the_root_has_one_slash() -> None:
+    """A file directly below the root of the file system is named as everybody names it."""
+    assert resolved("/", "store.db") == "/store.db"
+    assert repr(open_backend("sqlite:///store.db")) == repr(open_backend("sqlite:////store.db"))
+    assert "//store.db" not in repr(open_backend("sqlite:////store.db"))

@@ -913,7 +913,7 @@ def test_facts_remembered_are_bounded_together(root: Path, monkeypatch: pytest.M
 
     def remembered(store: Store) -> list[int]:
         kept = [each for value in store._survey._facts.values() for each in value]
-        return [len(each.keys) for each in kept if isinstance(each, Facts)]
+        return [len(each.keys or ()) for each in kept if isinstance(each, Facts)]
 
     with perdure.open(root) as store:
         for number in range(6):

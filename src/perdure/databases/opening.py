@@ -147,7 +147,8 @@ def resolved(folder_path: str, name: str) -> str:
     """
     shown = f"{folder_path}/{name}"
     try:
-        path = f"{Path(folder_path).resolve()}/{name}"
+        # Joined, as two slashes at the beginning would be another place to SQLite.
+        path = os.path.join(Path(folder_path).resolve(), name)  # noqa: PTH118 - it stays a text
         size = len(path.encode())
     except OSError as error:
         raise translated(error, shown) from error

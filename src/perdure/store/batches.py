@@ -1,14 +1,31 @@
 """Batches for a session whose writer nobody keeps: their numbers must continue its log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import Event
+from perdure.store.drafts import check_iterable
 from perdure.store.session import Session
 
-__all__ = ["append_to"]
+__all__ = ["append_to", "batch_of", "meant_of"]
+
+
+def batch_of(events: Iterable[Event | Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Events and mappings as mappings.
+
+    Raises:
+        InvalidValue: it is no iterable of such.
+
+    """
+    check_iterable("events", events)
+    return [event.as_dict() if isinstance(event, Event) else event for event in events]
+
+
+def meant_of(live: Iterable[Session]) -> Session:
+    """Of the writers begun under one id, the one that is stored, else the last."""
+    return max(live, key=lambda each: (each.position.seq, each.born))
 
 
 def append_to(session: Session, batch: Sequence[Mapping[str, Any]]) -> list[Event]:

@@ -27,10 +27,9 @@ from perdure.recovery.walk import Known, Problem
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.artifacts import Extracting
-from perdure.store.batches import append_to
+from perdure.store.batches import append_to, batch_of, meant_of
 from perdure.store.checkpoints import Handy
 from perdure.store.closing import close_behind
-from perdure.store.drafts import check_iterable
 from perdure.store.flusher import Flusher
 from perdure.store.folding import Folding, Folds, views_of
 from perdure.store.forking import Forking
@@ -312,15 +311,12 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
             As `writer` and `Session.append_many`.
 
         """
-        check_iterable("events", events)
-        batch = [event.as_dict() if isinstance(event, Event) else event for event in events]
+        batch = batch_of(events)
         check_id(id)
         with self._mutex:
             live = [each for each in self._sessions.values() if each.id == id and not each.closed]
         if live:
-            # Several may have been begun under one id: what is stored is meant, else the last.
-            chosen = max(live, key=lambda each: (each.position.seq, each.born))
-            return append_to(chosen, batch)
+            return append_to(meant_of(live), batch)
         if not batch:
             with self._retention.telling(id):
                 self._backend.stored(id)

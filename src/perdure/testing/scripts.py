@@ -379,8 +379,8 @@ STEPS: dict[str, Step] = {
     for step in (
         create, create_buffered, collide, append, stream, grow, buffer, flush, fall_due, key,
         repeat, open_turn, append_by_store, close, reopen, load, prepare, tear, forget,
-        leave_building, put, put_first, look_up, expire, compact, fork, delete, restore, empty_trash,
-        read, inspect, verify, survey,
+        leave_building, put, put_first, look_up, expire, compact, fork, delete, restore,
+        empty_trash, read, inspect, verify, survey,
     )
 }  # fmt: skip
 """What a script is made of."""

@@ -263,4 +263,6 @@ def path_of(rest: str, scheme: str) -> str:
         path = f"/{behind}"
     if not path or path.endswith("/"):
         raise InvalidValue("location", "names no file", hint=f"{scheme}:///path/file.db")
-    return os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(os.path.expanduser(path))
+    # POSIX keeps two slashes at the beginning; no system here means anything by them.
+    return f"/{path.lstrip('/')}"

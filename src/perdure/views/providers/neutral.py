@@ -1,6 +1,7 @@
 """The neutral format: messages as the conversation has them."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from perdure.views.providers.speech import Load, Neutral
 
@@ -12,4 +13,4 @@ def to_neutral(
     load: Load | None = None,  # noqa: ARG001 - all formats are called alike
 ) -> list[dict[str, Any]]:
     """The messages as they are, in a list of its own; images stay references."""
-    return [*messages]
+    return [*cast("Sequence[dict[str, Any]]", messages)]

@@ -52,15 +52,44 @@ Which agent and which turn an event belongs to stands in its envelope (`agent`, 
 marked `?` may be left out. Further members are kept and passed by. Data that does not fit its type is
 kept like any other, and no view counts it. Types outside this list are yours: see `views.md`.
 
-A *block* is a piece of content: `{"type": "text", "text": …}`, `{"type": "thinking", …}`,
-`{"type": "image", …}`, `{"type": "file", …}`, `{"type": "tool-call", "id": …, "name": …,
-"arguments": …}`. An *error* is `{"code": …, "message": …}`: the code for programs, the message for
-people and models. A *count* is an integer from 0 to 2^53."""
+A *block* is a piece of content, see the table below. An *error* is `{"code": …, "message": …}`: the
+code for programs, the message for people and models. A *count* is an integer from 0 to 2^53."""
+
+_BLOCKS = """## Blocks of content
+
+What the pieces of a message look like in the log, which is also what `session.messages()` gives, and
+what `messages(format=…)` makes of them for a provider.
+
+| block | members | anthropic | openai-chat | openai-responses |
+|---|---|---|---|---|
+| `text` | `text` | `text` | text of the message | `input_text`, `output_text` |
+| `thinking`, of the model alone | `text`, `signature`? | `thinking` if it has a signature and does not \
+end the answer, else left out | left out | left out |
+| `image` | `blob` (digest of its bytes), `media_type` (`image/png`, `jpeg`, `gif` or `webp`) | `image` in \
+base64 | `image_url` with the data; of a result in a message of the user behind it | `input_image` with \
+the data |
+| `file` | `blob`, `name`?, `media_type`? | the text `[file NAME]`, or `[file DIGEST]` | the same | the \
+same |
+| `tool-call`, of the model alone | `id`, `name`, `arguments` (an object) | `tool_use` | an entry of \
+`tool_calls`, arguments as JSON text | `function_call`, arguments as JSON text |
+| `tool-result`, in messages of the role "tool" alone | `id`, `name`?, `content` (blocks), `error`? | \
+`tool_result`, with `is_error` | message of the role "tool", a text that begins with `[error CODE]` | \
+`function_call_output`, likewise |
+
+- In the log a result is no block but an event, `tool/result`. `messages()` makes of those of an answer one
+  message of the role "tool".
+- `signature` is what Anthropic gave with its thinking; it is given back unchanged.
+- An image that the model said, one of another media type, or one whose bytes are not there any more, is the
+  text `[image DIGEST]`. A block of any other type is the text `[TYPE NAME]`.
+- Arguments that are the JSON text of an object become that object; anything else stands in the member `input`
+  of one.
+- Ids of calls and names of tools that a provider refuses (others than `a-z A-Z 0-9 _ -`, more than 64
+  characters, for ids in openai-chat 40) are changed, the same way each time. A text of blanks is left out."""
 
 
 def page() -> str:
     """The whole page."""
-    return "\n\n".join([_INTRODUCTION, *_types(), *_views()]) + "\n"
+    return "\n\n".join([_INTRODUCTION, _BLOCKS, *_types(), *_views()]) + "\n"
 
 
 def _types() -> Iterator[str]:

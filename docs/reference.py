@@ -15,6 +15,7 @@ from perdure import errors
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.main import cli
 from perdure.model.vocabulary import PAYLOADS
+from perdure.store import state
 
 PAGE = Path(__file__).parent / "reference.md"
 _CLASSES = (
@@ -57,6 +58,11 @@ _VALUES = (
     perdure.Parent,
     perdure.Source,
 )
+_HELD = tuple(
+    kind for kind in (getattr(state, name) for name in state.__all__) if kind is not perdure.State
+)
+"""What the attributes of a state hold."""
+
 _TASKS = (
     perdure.aio.AsyncStore,
     perdure.aio.AsyncSession,
@@ -68,6 +74,15 @@ _TASKS = (
     perdure.aio.AsyncPrepared,
     perdure.aio.Pages,
 )
+_MADE_BY_USERS = (
+    perdure.OutputRecorder,
+    perdure.Agents,
+    perdure.Vocabulary,
+    perdure.aio.AsyncOutputRecorder,
+    perdure.aio.AsyncAgents,
+)
+"""Classes that a program calls itself; of the others something gives it an object."""
+
 _INNER = frozenset(
     {"admit", "begin_in_child", "fold", "full", "keep", "needs_reading", "settle", "spawn"}
 )
@@ -96,10 +111,15 @@ def _python() -> Iterator[str]:
         yield f"### `{kind.__name__}`"
         yield _prose(kind)
         yield from _members(kind)
-    for value in _VALUES:
+    for value in (each for each in _VALUES if each not in _HELD):
         yield f"### `{value.__name__}`"
         yield _prose(value)
         yield from _members(value)
+    yield "### What the attributes of `State` hold"
+    yield "They come out of `State`; a program makes none itself."
+    for value in _HELD:
+        yield f"#### `{value.__name__}`"
+        yield _prose(value)
 
 
 def _tasks() -> Iterator[str]:
@@ -114,7 +134,10 @@ def _tasks() -> Iterator[str]:
 
 
 def _members(kind: type) -> Iterator[str]:
-    """What a class, and what it is built from, defines beside its fields."""
+    """How it is made, and what it, and what it is built from, defines beside its fields."""
+    if kind in _MADE_BY_USERS:
+        yield f"#### `{kind.__name__}{_signature(kind)}`"
+        yield _prose(kind.__init__)
     told = set(_INNER)
     bases = [base for base in kind.__mro__ if base.__module__.startswith("perdure.")]
     for name, member in (each for base in bases for each in vars(base).items()):
@@ -139,15 +162,25 @@ def _signature(call: object) -> str:
     return re.sub(r"<perdure\.runtime\.Runtime object at \w+>", "SYSTEM", str(bare))
 
 
+_NAMES = re.compile(r"([\w.]+(?:, [\w.]+)*): ")
+
+
 def _prose(thing: object) -> str:
-    """A docstring; its sections (`Attributes:`, `Raises:`) become lists."""
+    """A docstring; its sections (`Attributes:`, `Raises:`) become lists.
+
+    An item begins with names and a colon, or is a sentence, and goes on in lines that are indented
+    further or that begin in small letters.
+    """
     out: list[str] = []
     for line in (inspect.getdoc(thing) or "").splitlines():
-        if line.startswith("        "):
-            out[-1] += f" {line.strip()}"
+        text = line.strip()
+        names = _NAMES.match(text)
+        if line.startswith("        ") or (
+            line.startswith("    ") and not names and text[0].islower()
+        ):
+            out[-1] += f" {text}"
         elif line.startswith("    "):
-            name, colon, text = line.strip().partition(": ")
-            out.append(f"- `{name}`{colon}{text}" if colon else f"- {line.strip()}")
+            out.append(f"- `{names[1]}`: {text[names.end() :]}" if names else f"- {text}")
         else:
             out.append(f"{line}\n" if line in ("Raises:", "Attributes:") else line)
     return "\n".join(out)

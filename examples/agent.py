@@ -2,7 +2,8 @@
 
     python examples/agent.py STORE [SESSION]
 
-STORE is a folder or a URL; with `none:` the same loop runs and nothing is stored. The model is a
+STORE is a folder or a URL; with `none:` the same loop runs and nothing is stored. A SESSION that is
+there already is gone on with; without one a new session is begun. The model is a
 function that answers from a script, so that the example needs no network.
 """
 
@@ -11,11 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 import perdure
+from perdure.errors import PersistenceDisabled, SessionNotFound
 
 TOOLS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "shout": lambda text: f"{text.upper()}!",
 }
+
+
+def begin(store: perdure.Store, id: str | None = None) -> perdure.Session:
+    """The session of this id to go on with, or a new one."""
+    if id is not None:
+        try:
+            return store.resume(id)
+        except (SessionNotFound, PersistenceDisabled):
+            pass
+    return store.create(id)
 
 
 def model(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -47,5 +59,9 @@ def run(session: perdure.Session, question: str) -> str:
 
 
 if __name__ == "__main__":
-    with perdure.open(sys.argv[1]) as store, store.create(*sys.argv[2:3]) as session:
+    if len(sys.argv) not in (2, 3):
+        sys.exit(
+            "name a store, and a session if you like: python examples/agent.py STORE [SESSION]"
+        )
+    with perdure.open(sys.argv[1]) as store, begin(store, *sys.argv[2:3]) as session:
         print(run(session, "What do the tools say?"))

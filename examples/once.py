@@ -2,7 +2,8 @@
 
     python examples/once.py STORE FILE
 
-FILE stands for the world outside: each payment adds a line to it.
+FILE stands for the world outside: each payment adds a line to it. Run again, it is another shop,
+with a session of its own and orders of its own.
 """
 
 import sys
@@ -23,14 +24,15 @@ def main(location: str, world: Path) -> None:
         pay()
         raise KeyboardInterrupt  # As if the process ended before the outcome was written down.
 
-    with perdure.open(location) as store, store.create("shop") as session:
+    before = world.read_text().count("paid") if world.exists() else 0
+    with perdure.open(location) as store, store.create() as session:
         print("first:", session.once("order-1", pay, about={"amount": 5}))
         print("again:", session.once("order-1", pay, about={"amount": 5}))
         try:
             session.once("order-2", pay_and_die)
         except KeyboardInterrupt:
             pass
-    with perdure.open(location) as store, store.resume("shop") as session:
+    with perdure.open(location) as store, store.resume(session.id) as session:
         print("after a restart:", session.once("order-1", pay, about={"amount": 5}))
         try:
             session.once("order-2", pay)
@@ -39,8 +41,10 @@ def main(location: str, world: Path) -> None:
             # Somebody looks it up outside, and says what it was.
             session.settle_effect("order-2", value={"receipt": 18})
         print("settled:", session.once("order-2", pay))
-    print(world.read_text().count("paid"), "payments")
+    print(world.read_text().count("paid") - before, "payments")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("name a store and a file: python examples/once.py STORE FILE")
     main(sys.argv[1], Path(sys.argv[2]))

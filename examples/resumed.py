@@ -3,7 +3,8 @@
     python examples/resumed.py STORE
 
 A child process dies in the middle of a tool call. The parent resumes its session: the call has an
-answer that says that its outcome is unknown, so the messages can go to any model as they are.
+answer that says that its outcome is unknown, so the messages can go to any model as they are. Each
+run of the example begins another session.
 """
 
 import os
@@ -18,7 +19,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 import agent, perdure
 agent.TOOLS["shout"] = lambda text: os.kill(os.getpid(), signal.SIGKILL)
-with perdure.open(sys.argv[1]) as store, store.create("killed") as session:
+with perdure.open(sys.argv[1]) as store, store.create() as session:
     agent.run(session, "What do the tools say?")
 """
 
@@ -28,6 +29,7 @@ def main(location: str) -> None:
     died = subprocess.run([sys.executable, "-c", CHILD, location, here], check=False)
     assert died.returncode == -signal.SIGKILL
     with perdure.open(location) as store, store.resume(perdure.LAST) as session:
+        print("session", session.id)
         for message in session.messages(format="anthropic"):
             print(message["role"])
             for block in message["content"]:
@@ -41,4 +43,6 @@ def main(location: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("name a store: python examples/resumed.py STORE")
     main(sys.argv[1])

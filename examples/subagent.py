@@ -1,6 +1,8 @@
 """A sub-agent: a session of its own, with its parent's name on it.
 
-python examples/subagent.py STORE
+    python examples/subagent.py STORE
+
+Each run of the example begins another pair of sessions.
 """
 
 import sys
@@ -21,7 +23,7 @@ def work(session: perdure.Session, task: str) -> str:
 def main(location: str) -> None:
     with (
         perdure.open(location) as store,
-        store.create("parent") as session,
+        store.create() as session,
         session.turn() as turn,
     ):
         turn.user("How many files are there?")
@@ -31,12 +33,14 @@ def main(location: str) -> None:
         with turn.step() as step:
             step.request({"model": "scripted"})
             step.message(result)
-    with perdure.open(location) as store, store.resume("parent") as session:
+    with perdure.open(location) as store, store.resume(session.id) as session:
         for each in session.state.subagents.values():
             print(each.name, each.status, each.result)
             print(store.inspect(str(each.session)).header)
-        print([child.session for child in store.children("parent")])
+        print([child.session for child in store.children(session.id)])
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("name a store: python examples/subagent.py STORE")
     main(sys.argv[1])

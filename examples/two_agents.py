@@ -1,6 +1,8 @@
 """Two agents in one session, who talk through a channel.
 
-python examples/two_agents.py STORE
+    python examples/two_agents.py STORE
+
+Each run of the example begins another session.
 """
 
 import sys
@@ -21,15 +23,17 @@ def say(session: perdure.Session, agent: str, text: str) -> None:
 
 
 def main(location: str) -> None:
-    with perdure.open(location) as store, store.create("pair") as session:
+    with perdure.open(location) as store, store.create() as session:
         say(session, "planner", "Read the file, then fix the test.")
         say(session, "coder", "The file is read, the test is fixed.")
         say(session, "planner", "Done.")
-    with perdure.open(location) as store, store.resume("pair") as session:
+    with perdure.open(location) as store, store.resume(session.id) as session:
         for agent in session.state.agents:
             print(agent, [message["content"][0]["text"] for message in session.messages(agent)])
         print("channel:", [message.content for message in session.state.channels["plan"].messages])
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("name a store: python examples/two_agents.py STORE")
     main(sys.argv[1])

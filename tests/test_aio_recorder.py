@@ -5,6 +5,7 @@ import gc
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from perdure.errors import (
     SessionClosed,
     StorageFull,
 )
+from perdure.model import limits
 from perdure.model.vocabulary import TOOL_NOT_STARTED, TOOL_OUTCOME_UNKNOWN
 from perdure.store import Store
 from perdure.store.output import OutputRecorder
@@ -61,7 +63,8 @@ def store(blocking: Store) -> AsyncStore:
 async def opened(store: AsyncStore) -> AsyncSession:
     """Return a session with one event."""
     session = await store.create("s")
-    await session.append("x")
+    session.record_run()
+    await session.flush()
     return session
 
 
@@ -353,6 +356,217 @@ def test_what_was_lost_in_a_turn_is_told_at_its_end(
             await loop()
         await session.close()
         assert kinds(blocking) == ["turn/start", "turn/end"]
+
+    run(main)
+
+
+BAD: list[tuple[str, Callable[[AsyncStep], Any]]] = [
+    ("no JSON", lambda step: step.request({"x": object()})),
+    ("no name", lambda step: step.call("c", None)),  # type: ignore[arg-type]
+    ("too large", lambda step: step.call("c", "t", "x" * (limits.DATA_BYTES_MAX + 1))),
+]
+
+
+@pytest.mark.filterwarnings("ignore:step.* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("held", [False, True], ids=["dropped", "held"])
+@pytest.mark.parametrize("ending", ["step", "turn", "flush", "close"])
+@pytest.mark.parametrize("bad", [each for _, each in BAD], ids=[name for name, _ in BAD])
+def test_a_refusal_that_nobody_awaits_is_told(
+    store: AsyncStore,
+    blocking: Store,
+    ending: str,
+    bad: Callable[[AsyncStep], Any],
+    held: bool,
+) -> None:
+    """Thrown away or kept in a variable: the end of the step, turn or session tells of it."""
+
+    async def main() -> None:
+        session = await opened(store)
+        turn = session.turn()
+        step = turn.step()
+        kept: list[Any] = []
+        gc.disable()
+        try:
+            if held:
+                kept.append(bad(step))
+            else:
+                bad(step)
+            ends = {"step": step.end, "turn": turn.end, "flush": session.flush}
+            with pytest.raises(InvalidValue):
+                await ends.get(ending, session.close)()
+        finally:
+            gc.enable()
+        await session.close()
+        assert of_type(blocking, "tool/call") == of_type(blocking, "request/header") == []
+        # Nothing answers a call that is not in the log.
+        assert of_type(blocking, "tool/result") == []
+
+    run_in("asyncio", main)
+
+
+@pytest.mark.filterwarnings("ignore:step.* was never awaited:RuntimeWarning")
+def test_a_call_that_is_thrown_away_and_refused_is_told_by_the_next(
+    run: Run, store: AsyncStore, blocking: Store
+) -> None:
+    """The next call that is awaited says so, before anything later is recorded."""
+
+    async def main() -> None:
+        session = await opened(store)
+        gc.disable()
+        try:
+            async with session.turn() as turn, turn.step() as step:
+                step.call("c", "t", {1: 2})
+                step.result("c", "done")
+                with pytest.raises(InvalidValue) as told:
+                    await step.request({})
+                assert told.value.path.startswith("arguments")
+                await step.request({})
+                step.call("c", "t", {1: 2})
+                with pytest.raises(InvalidValue):
+                    await session.append("acme/x")
+        finally:
+            gc.enable()
+        await session.close()
+        assert of_type(blocking, "tool/result") == []
+        assert len(of_type(blocking, "request/header")) == 1
+
+    run(main)
+
+
+def test_a_storage_failure_that_nobody_awaits_is_told(
+    run: Run, store: AsyncStore, blocking: Store, backend: Gated
+) -> None:
+    """A request that is held and was not stored is told of at the end of its turn."""
+
+    async def main() -> None:
+        session = await opened(store)
+        turn, other = session.turn(), session.turn(agent="b")
+        step = turn.step()
+        await session.flush()
+        backend.before = Full()
+        held = step.request({})
+        while not held.failed:
+            await anyio.lowlevel.checkpoint()
+        # Somebody else's turn has nothing to do with it.
+        await other.end()
+        with pytest.raises(StorageFull):
+            await turn.end()
+        await session.close()
+        with pytest.raises(StorageFull):
+            await held
+        assert of_type(blocking, "request/header") == []
+
+    run(main)
+
+
+def test_what_must_be_awaited_warns_as_a_coroutine_does(run: Run, store: AsyncStore) -> None:
+    """A request or call that nobody awaits warns; what may be left alone does not."""
+
+    async def main() -> None:
+        session = await opened(store)
+        async with session.turn() as turn, turn.step() as step:
+            turn.user("hello")
+            step.call("c", "t", nested=True)
+            await step.request({})
+            assert "await it" in repr(turn.user("more"))
+            forgotten: list[tuple[str, Callable[[], object]]] = [
+                ("request", lambda: step.request({})),
+                ("call", lambda: step.call("d", "t")),
+            ]
+            for name, say in forgotten:
+                with pytest.warns(RuntimeWarning, match=f"step.{name} was never awaited"):
+                    say()
+        await session.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", ["parent", "replaces"])
+def test_a_turn_behind_one_that_was_never_there_is_refused(
+    run: Run, store: AsyncStore, blocking: Store, name: str
+) -> None:
+    """Where the turn is entered, before anything of it is in the log; what is there is found."""
+
+    async def main() -> None:
+        async with store.create("s") as session:
+            with pytest.raises(InvalidValue) as refused:
+                async with session.turn("t", **{name: "nobody"}) as turn:
+                    turn.user("x")
+            assert refused.value.path == name
+            assert session.position.seq == -1
+            async with session.turn("one") as turn:
+                turn.user("x")
+            async with session.turn("two", **{name: "one"}) as turn:
+                turn.user("y")
+                turn.user("z")
+            lost = session.turn("three", **{name: "nobody"})
+            # Also what is said at once, before anybody could know, is not in the log.
+            lost.user("x")
+            with pytest.raises(InvalidValue, match="nobody"):
+                await lost.end()
+            with pytest.raises(InvalidValue, match="nobody"):
+                await lost.user("y")
+            assert [each.turn for each in await session.branches()] == ["one", "two"]
+            for _ in range(2):
+                with suppress(InvalidValue):
+                    await session.flush()
+        assert [event.type for event in blocking.read_from("s")] == [
+            *("session/started", "turn/start", "user/message", "turn/end"),
+            *("turn/start", "user/message", "user/message", "turn/end"),
+        ]
+
+    run(main)
+
+
+def test_what_is_queued_counts_at_once(run: Run, store: AsyncStore) -> None:
+    """Views are asked behind all that was queued before, durable or not."""
+
+    async def main() -> None:
+        session = await opened(store)
+        turn = session.turn("t")
+        turn.user("hello")
+        assert [each["role"] for each in await session.messages()] == ["user"]
+        session.start_job("j")
+        session.update_job("j", "half")
+        assert (await session.state).jobs["j"].output == "half"
+        await turn.end()
+        await session.close()
+
+    run(main)
+
+
+def test_statements_are_checked_as_of_the_blocking_session(run: Run, store: AsyncStore) -> None:
+    """What never began cannot end, and what an agent never said cannot be compacted."""
+
+    async def main() -> None:
+        session = await opened(store)
+        async with session.turn(agent="a") as turn:
+            turn.user("x")
+        refused: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
+            ("id", lambda: session.end_job("j")),
+            ("id", lambda: session.end_subagent("j")),
+            ("agent", lambda: session.compact_context("x")),
+            ("summary", lambda: session.compact_context(b"", agent="a")),  # type: ignore[arg-type]
+            ("first_kept", lambda: session.compact_context("x", first_kept=99, agent="a")),
+            ("result", lambda: session.end_job("j", result=b"")),
+            ("error", lambda: session.end_job("j", error=5)),  # type: ignore[arg-type]
+            ("value", lambda: session.set_state("k", b"")),
+        ]
+        before = session.position
+        for path, say in refused:
+            with pytest.raises(InvalidValue) as wrong:
+                await say()
+            assert wrong.value.path == path
+        session.end_job("j")
+        with pytest.raises(InvalidValue):
+            await session.flush()
+        assert session.position == before
+        await session.start_job("j")
+        result = [1]
+        ended = session.end_job("j", "failed", result=result, error=ValueError("x"))
+        result.append(2)
+        assert (await ended).data["result"] == [1]
+        await session.close()
 
     run(main)
 

@@ -54,8 +54,8 @@ def test_resume_shows_agents_that_have_said_nothing(line: Line, store: perdure.S
         writer.set_state("plan", "none")
     shown = line("resume", "two")
     assert shown.exit_code == Exit.OK, shown.output
-    assert "agent x    1 turn, 1 message to go on with" in shown.stdout
-    assert "agent      0 turns, 0 messages to go on with" in shown.stdout
+    assert "agent      x: 1 turn, 1 message to go on with" in shown.stdout
+    assert "agent      (unnamed): 0 turns, 0 messages to go on with" in shown.stdout
 
 
 def test_rewind_is_of_the_only_agent(line: Line, store: perdure.Store) -> None:
@@ -79,6 +79,103 @@ def test_resume_prints_messages(line: Line, session: str, store: perdure.Store, 
     assert found["messages"] == json.loads(json.dumps(store.inspect(session).messages(format=form)))
     at = line.json("resume", session, "--at", "t1", "--format", form)
     assert len(at["messages"]) == 2
+
+
+def full_of_work(store: perdure.Store) -> None:
+    """A session with one of everything that a state has."""
+    with store.create("busy") as writer:
+        writer.set_state("plan", ["look", {"then": {"what": [1]}}])
+        writer.set_state("tries", 3, scope="counters", agent="coder")
+        writer.set_trigger("nightly", "timer", {"every": 3600})
+        writer.fire_trigger("nightly")
+        writer.start_job("build", kind="shell", arguments={"cmd": "make"})
+        writer.start_job("lint")
+        writer.end_job("lint", "failed", error={"code": "E501", "message": "too long"})
+        writer.send("plan", "who öwns the\nfixture?", sender="ann")
+        usage = {"input": 40, "output": 80, "cost": 0.5, "currency": "USD"}
+        with writer.turn("t1") as turn:
+            turn.user("hé\u202e!")
+            with turn.step() as step:
+                step.request({"model": "m"})
+                step.message("x" * 500, usage=usage, response="r1")
+        with writer.subagent("reader", id="a1", session_id="reader-1") as reader:
+            reader.append("note")
+        writer.save_artifact("notes.md", b"abc", "text/markdown")
+        writer.append("acme/deploy", {})
+        with pytest.raises(KeyboardInterrupt):
+            writer.once("order-2", pay_and_die, about={"amount": 5})
+
+
+def pay_and_die() -> None:
+    raise KeyboardInterrupt
+
+
+def test_resume_has_a_line_for_each_thing(line: Line, store: perdure.Store) -> None:
+    """Each trigger, job, sub-agent and channel has one readable line, and usage its sums."""
+    full_of_work(store)
+    shown = line("resume", "busy")
+    assert shown.exit_code == Exit.OK, shown.output
+    said = shown.stdout.splitlines()
+    for expected in (
+        "agent      (unnamed): 1 turn, 2 messages to go on with",
+        "scratchpad plan = look, then: (1 member)",
+        "counters   coder: tries = 3",
+        "job        lint: failed: E501: too long",
+        "subagent   a1: reader, at work in session reader-1",
+        "channel    plan: 1 message, last from ann: who öwns the fixture?",
+        "artifact   notes.md: 3 bytes, text/markdown",
+        "usage      1 response, 40 in, 80 out, 0.5 USD",
+        "other      1 event of type acme/deploy, which no view looks at",
+    ):
+        assert expected in said
+    assert any(each.startswith("trigger    nightly: timer (every: 3600), went") for each in said)
+    assert any(each.startswith("job        build: shell, interrupted, which") for each in said)
+    assert any(each.startswith("effect     order-2 (amount: 5): begun ") for each in said)
+    assert any(each.startswith("run        began ") for each in said)
+    assert not any(mark in each for each in said for mark in "{}[]")
+
+
+def test_resume_says_messages_in_words(line: Line, session: str) -> None:
+    """With --at the messages are shown for people: calls by name, results with what went wrong."""
+    shown = line("resume", session, "--at", "t2")
+    assert "    calls bash (" in shown.stdout
+    assert "TOOL_OUTCOME_UNKNOWN" in shown.stdout
+    assert "{" not in shown.stdout
+
+
+def test_messages_are_readable_where_the_output_can_carry_them(
+    line: Line, store: perdure.Store
+) -> None:
+    """Letters of any script are shown as they are, what a terminal obeys is not; both are JSON."""
+    full_of_work(store)
+    shown = line("resume", "busy", "--format", "anthropic").stdout
+    assert '"hé\\u202e!"' in shown
+    plain = line("resume", "busy", "--format", "anthropic", "--json").stdout
+    assert plain.isascii()
+    assert json.loads(shown) == json.loads(plain)
+
+
+def test_a_rewind_that_cannot_be_changes_nothing(
+    line: Line, session: str, store: perdure.Store
+) -> None:
+    """A turn or an agent that is not there is refused before the writer closes what is open."""
+    before = media.lines(store, session)
+    assert "perdure branches" in line.error("rewind", session, "--to", "t9")["hint"]
+    assert "no turns" in line.error("rewind", session, "--to-start", "--agent", "x")["message"]
+    assert media.lines(store, session) == before
+
+
+def test_rm_names_the_sub_agents_that_stay(line: Line, store: perdure.Store) -> None:
+    """A sub-agent that a fork still refers to is kept, and it is said why."""
+    full_of_work(store)
+    store.fork("busy", new_id="fork").close()
+    shown = line("rm", "busy", "--subagents")
+    assert "kept reader-1" in shown.stdout
+    assert "a fork begins with its start" in shown.stdout
+    line.json("restore", "busy")
+    assert line.json("rm", "busy", "--subagents")["deleted"][0]["kept"] == ["reader-1"]
+    line.json("rm", "fork", "--subagents")
+    assert [entry.id for entry in store.list()] == []
 
 
 def test_the_beginning_of_an_id_will_do(line: Line, session: str, store: perdure.Store) -> None:
@@ -125,7 +222,11 @@ def test_fork_makes_a_session(line: Line, session: str, store: perdure.Store) ->
     assert done["parent"]["session"] == session
     assert store.verify("child").sound
     assert len(store.inspect("child").messages()) == 2
-    assert line("fork", session, "--at", "1").exit_code == Exit.USAGE
+    started = next(e.seq for e in store.read_from(session) if e.type == "turn/start")
+    error = line.error("fork", session, "--at", str(started))
+    assert error["exit"] == Exit.USAGE
+    assert f"--at {started - 1} or --at " in error["hint"]
+    assert line.json("fork", session, "--at", "-1")["events"] == 0
     text = line("fork", session)
     assert text.exit_code == Exit.OK
     assert session in text.stdout

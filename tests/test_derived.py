@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
+import perdure
 from perdure.backends.base import Backend, Hold
 from perdure.backends.directory import DirectoryBackend
 from perdure.backends.null import NullBackend
@@ -17,6 +18,7 @@ from perdure.backends.sqlite import SqliteBackend
 from perdure.durable import crash
 from perdure.errors import PersistenceDisabled, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.testing.contract.medium import HEADER, lines, published, records_after
+from tests import media
 
 
 def folder_of(root: Path) -> Path:
@@ -258,3 +260,36 @@ def test_without_persistence_nothing_is_derived() -> None:
     with pytest.raises(PersistenceDisabled):
         backend.derived("s", "one")
     hold.release()
+
+
+@pytest.mark.parametrize("kind", ["zst", "sqlite"])
+def test_what_somebody_blew_up_is_not_read(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Derived data above its limit counts as none, and nobody takes it into memory."""
+    for module in ("directory", "sqlite"):
+        monkeypatch.setattr(f"perdure.backends.{module}.deriving.DERIVED_BYTES_MAX", 100)
+    with media.open_medium(kind, tmp_path) as store:
+        with store.create("s") as session, session.turn() as turn:
+            turn.user("hello")
+        expected = store.inspect("s").messages()
+        backend = store._backend
+        hold = backend.lock("s")
+        backend.put_derived(hold, "checkpoint", b"x" * 101)
+        hold.release()
+        assert backend.derived("s", "checkpoint") is None
+        assert store.inspect("s").messages() == expected
+        store.resume("s").close()
+
+
+def test_a_checkpoint_of_any_length_is_no_obstacle(tmp_path: Path) -> None:
+    """A file of ten gigabytes in place of a checkpoint neither stops anybody nor fills memory."""
+    with perdure.open(tmp_path / "store") as store:
+        with store.create("s") as session, session.turn() as turn:
+            turn.user("hello")
+        path = Path(str(store.locate("s"))).parent / "views" / "checkpoint"
+        os.truncate(path, 10 * 2**30)
+        assert len(store.inspect("s").messages()) == 1
+        with store.resume("s") as session, session.turn() as turn:
+            turn.user("again")
+        assert path.stat().st_size < 2**20

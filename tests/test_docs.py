@@ -1,16 +1,19 @@
 """Docs are tests: their snippets run, and what they name exists."""
 
 import ast
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure.cli.main import COMMANDS
+from perdure.views.providers import FORMATS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -150,6 +153,59 @@ def test_the_readme_names_every_page_and_every_command() -> None:
     table = text.partition("\n## Commands\n")[2].partition("\n## ")[0]
     named = {words.split()[0] for words in re.findall(r"`(?:perdure )?([a-z]+)", table)}
     assert set(COMMANDS) - named == set()
+
+
+def test_the_reference_cuts_no_sentence() -> None:
+    """What stands as a name in a list of the reference is one, not the beginning of a sentence."""
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("## Errors")[0]
+    named = re.findall(r"^- (`+.*?`+): ", text, re.MULTILINE)
+    assert len(named) > 200
+    assert [name for name in named if not re.fullmatch(r"`[\w.]+(, [\w.]+)*`", name)] == []
+    assert re.findall(r"^- [a-z].*$", text, re.MULTILINE) == []
+    for heading in ("OutputRecorder(session", "AsyncAgents(presets", "Subagent`", "UsageTotals`"):
+        assert f"\n#### `{heading}" in text
+
+
+def test_the_table_of_blocks_is_what_the_formats_do() -> None:
+    """The catalogue says of each kind of block what a provider's form makes of it."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "text", "text": "words"},
+        {"type": "image", "blob": "0" * 64, "media_type": "image/png"},
+        {"type": "file", "blob": "1" * 64, "name": "a.txt"},
+        {"type": "acme", "name": "thing"},
+    ]
+    answer: list[dict[str, Any]] = [
+        {"type": "thinking", "text": "hm", "signature": "s"},
+        {"type": "thinking", "text": "unsigned"},
+        {"type": "tool-call", "id": "c 1", "name": "bash", "arguments": '{"cmd": "ls"}'},
+        {"type": "tool-call", "id": "c2", "name": "bash", "arguments": 5},
+    ]
+    failed = {"type": "tool-result", "id": "c2", "content": [], "error": {"code": "NO"}}
+    messages = [
+        {"role": "user", "content": blocks, "seq": 0},
+        {"role": "assistant", "content": answer, "seq": 1},
+        {"role": "tool", "content": [failed], "seq": 2},
+    ]
+
+    asked, said, told = FORMATS["anthropic"](messages, str.encode)
+    words = [block.get("text") for block in asked["content"]]
+    chat = FORMATS["openai-chat"](messages, None)
+    items = FORMATS["openai-responses"](messages, str.encode)
+
+    assert words == ["words", None, "[file a.txt]", "[acme thing]"]
+    assert asked["content"][1]["source"]["type"] == "base64"
+    thinking, call, odd = said["content"]
+    assert thinking == {"type": "thinking", "thinking": "hm", "signature": "s"}
+    assert (call["input"], odd["input"]) == ({"cmd": "ls"}, {"input": 5})
+    assert call["id"].startswith("c_1_")
+    assert told["content"][1]["is_error"] is True
+    assert chat[0]["content"][1]["text"] == f"[image {'0' * 64}]"
+    assert json.loads(chat[1]["tool_calls"][1]["function"]["arguments"]) == {"input": 5}
+    assert chat[3]["content"].startswith("[error NO]")
+    assert items[0]["content"][1]["type"] == "input_image"
+    assert [item["type"] for item in items[1:]] == ["function_call"] * 2 + [
+        "function_call_output"
+    ] * 2
 
 
 @pytest.mark.parametrize("name", ["reference", "events"])

@@ -1,7 +1,8 @@
 """The ledger of effects: an action runs once, and nobody claims what nobody knows."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from perdure.errors import (
 )
 from perdure.model.limits import KEY_CHARS_MAX
 from perdure.store import Session, Store
+from perdure.store.effects import EFFECT_NOT_STARTED
 from perdure.testing.contract import Clockwork
 from tests.media import KEPT, open_medium
 from tests.test_store_session import Gated, Once, full
@@ -264,7 +266,7 @@ def test_a_value_that_is_not_json_has_happened_all_the_same(
         ({"key": 5}, "key"),
         ({"key": "k" * (KEY_CHARS_MAX - 31)}, "key"),
         ({"key": "k (attempt 2)"}, "key"),
-        ({"about": {1}}, "data.about"),
+        ({"about": {1}}, "about"),
         ({"agent": ""}, "agent"),
         ({"turn": 5}, "turn"),
     ],
@@ -445,3 +447,81 @@ def test_retry_may_fail_again(
     with pytest.raises((EffectFailed, EffectUnknown)):
         session.once("k", world)
     assert world.marks == 3
+
+
+class Caller:
+    """An object whose calls are coroutines."""
+
+    async def __call__(self) -> str:
+        return "sent"
+
+
+async def _send() -> str:
+    return "sent"
+
+
+def _generate() -> Iterator[int]:
+    yield 1
+
+
+async def _generate_for_tasks() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "action",
+    [_send, partial(_send), Caller(), _generate, _generate_for_tasks, 5, None, "send"],
+    ids=str,
+)
+def test_what_cannot_happen_by_a_call_is_refused(session: Session, action: Any) -> None:
+    """What a call does not do, as a coroutine function, is refused before anything is recorded."""
+    before = session.position
+    with pytest.raises(InvalidValue) as refused:
+        session.once("k", action)
+    assert refused.value.path == "action"
+    assert session.position == before
+    assert session.once("k", lambda: 5) == 5
+
+
+def test_a_coroutine_that_is_returned_has_not_happened(store: Store, session: Session) -> None:
+    """An awaitable is no value: a coroutine has not begun and may, of others nobody knows."""
+    with pytest.raises(InvalidValue, match="has to be awaited"):
+        session.once("k", [_send()].pop)
+    outcome = [*store.read_from("s")][-1]
+    assert outcome.data["status"] == "failed"
+    assert outcome.data["error"]["code"] == EFFECT_NOT_STARTED
+    assert session.once("k", lambda: "sent") == "sent"
+
+    loop = asyncio.new_event_loop()
+    try:
+        begun = loop.create_future()
+        with pytest.raises(InvalidValue, match="has to be awaited"):
+            session.once("other", lambda: begun)
+    finally:
+        loop.close()
+    with pytest.raises(EffectUnknown):
+        session.once("other", int)
+    assert all(
+        event.data["status"] != "completed" or event.key == "k (attempt 2)"
+        for event in store.read_from("s", types={"effect/outcome"})
+    )
+
+
+def test_the_key_alone_says_which_effect_it_is(store: Store, session: Session) -> None:
+    """`about` is a note: another one with the same key is the same effect, and is not kept."""
+    assert session.once("k", lambda: 1, about={"to": "a"}) == 1
+    assert session.once("k", lambda: 2, about={"to": "b"}) == 1
+    assert [event.data for event in store.read_from("s", types={"effect/intent"})] == [
+        {"about": {"to": "a"}}
+    ]
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_an_outcome_without_its_intent_still_counts(tmp_path: Path, attempt: int) -> None:
+    """Where damage left the outcome of an effect and not its intent, it does not happen again."""
+    name = "pay" if attempt == 1 else f"pay (attempt {attempt})"
+    with perdure.open(tmp_path / "store") as store, store.create("s") as session:
+        session.append("effect/outcome", {"status": "completed", "value": "paid"}, key=name)
+        happened: list[int] = []
+        assert session.once("pay", lambda: happened.append(1)) == "paid"
+        assert happened == []

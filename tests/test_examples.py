@@ -1,5 +1,6 @@
 """The examples run as they stand, and say what their docstrings promise."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 import perdure
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+NAMES = ["agent", "once", "resumed", "subagent", "two_agents"]
+VARIES = r"\b[0-9a-f]{12,}(?:-[0-9a-f]+)?\b|created_at=\d+|\d\d:\d\d:\d\d"
+"""Ids and times, which differ from one run to the next."""
 
 
 def run(name: str, *arguments: object) -> str:
@@ -54,7 +58,7 @@ def test_a_killed_agent_is_resumed(tmp_path: Path, scheme: str) -> None:
     assert said.count("The process ended while this call was running") == 1
     assert said.splitlines()[-1] == "5 messages to go on with"
     with perdure.open(f"{scheme}{place}") as store:
-        assert store.verify("killed").sound
+        assert store.verify(said.splitlines()[0].removeprefix("session ")).sound
 
 
 def test_two_agents_and_a_channel(tmp_path: Path) -> None:
@@ -68,7 +72,10 @@ def test_a_sub_agent_has_a_session_of_its_own(tmp_path: Path) -> None:
     """The child's session names its parent, and the parent knows how it ended."""
     said = run("subagent", tmp_path / "store")
     assert "counter completed Count the files: three files." in said
-    assert "Parent(session='parent'" in said
+    with perdure.open(tmp_path / "store") as store:
+        (child,) = (each for each in store.list() if each.header and each.header.depth)
+        parent = store.lineage(child.id)[0].session
+    assert f"Parent(session={parent!r}" in said
 
 
 def test_an_effect_happens_once(tmp_path: Path) -> None:
@@ -77,3 +84,31 @@ def test_an_effect_happens_once(tmp_path: Path) -> None:
     assert said.splitlines()[-1] == "2 payments"
     assert "again: {'receipt': 17}" in said
     assert "settled: {'receipt': 18}" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_runs_a_second_time(tmp_path: Path, name: str) -> None:
+    """In the store that the first run left, a second one says the same, ids aside."""
+    more = [tmp_path / "world"] if name == "once" else []
+    first, second = (re.sub(VARIES, "…", run(name, tmp_path / "store", *more)) for _ in range(2))
+    assert second == first
+
+
+def test_an_example_goes_on_with_its_session(tmp_path: Path) -> None:
+    """A session that is named again is gone on with: it holds both runs."""
+    for _ in range(2):
+        run("agent", tmp_path / "store", "mine")
+    with perdure.open(tmp_path / "store") as store:
+        assert [each.id for each in store.list()] == ["mine"]
+        assert len(store.inspect("mine").messages()) == 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_says_what_it_needs(name: str) -> None:
+    """Without arguments it says in one line how it is called."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert f"python examples/{name}.py STORE" in said

@@ -844,3 +844,46 @@ def _try_place(store: Store, events: list[Event], at: int, inside: list[bool]) -
         assert writer.position == stands
     theirs = [record.hash for record in records(store, "p") if record.last <= at]
     assert [record.hash for record in records(store, child)][: len(theirs)] == theirs
+
+
+def test_it_works_where_its_parent_works_by_now(store: Store, tmp_path: Path) -> None:
+    """A session that moved has forks that begin where it was at the place, and can be resumed."""
+    homes = [tmp_path / name for name in ("one", "two", "three")]
+    for home in homes:
+        home.mkdir()
+    with store.create("p", cwd=str(homes[0])) as session:
+        session.append_many(turn("a"))
+    for home in homes[1:]:
+        store.resume("p", cwd=str(home)).close()
+    resumed = [event.seq for event in store.read_from("p") if event.type == "session/resumed"]
+    homes[0].rmdir()
+    for at, home in ((resumed[0], homes[1]), (resumed[1], homes[2]), (None, homes[2])):
+        with store.fork("p", at) as child:
+            name = child.id
+            assert child.header.cwd == str(home)
+        with store.resume(name) as child:
+            assert child.state.cwd == str(home)
+    with store.fork("p", resumed[0] - 1) as child:
+        assert child.header.cwd == str(homes[0])
+
+
+def test_what_it_inherits_can_be_another_ones_place(store: Store, tmp_path: Path) -> None:
+    """A fork of a fork works where the fork does, wherever the events before it were."""
+    with store.create("p", cwd="/gone") as session:
+        session.append_many(turn("a"))
+    store.resume("p", cwd=str(tmp_path)).close()
+    store.fork("p", new_id="c", cwd="/srv/c").close()
+    for at in (6, None):
+        with store.fork("c", at) as child:
+            assert child.header.cwd == "/srv/c"
+
+
+def test_what_it_takes_over_can_be_left_out(store: Store) -> None:
+    """None says that the child has no working directory, preset or config; left out, it has."""
+    write(store)
+    with store.fork("p", cwd=None, preset=None, config=None) as child:
+        assert (child.header.cwd, child.header.preset, child.header.config) == (None, None, None)
+    with store.fork("p", config=None) as child:
+        assert (child.header.cwd, child.header.preset, child.header.config) == (
+            *("/srv/a", "coder", None),
+        )

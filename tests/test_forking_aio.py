@@ -46,7 +46,11 @@ def test_forks(run: Callable[[Main], None]) -> None:
                 config["n"].append(2)
                 assert child.header.config == {"n": [1]}
             other = await store.fork("c")
+            assert other.header.config == {"n": [1]}
             await other.close()
+            async with store.fork("c", config=None) as bare:
+                assert bare.header.config is None
+                assert await bare.branches(None) == await bare.branches()
             with pytest.raises(InvalidValue):
                 await store.fork("p", 2)
             with pytest.raises(SessionExists):

@@ -29,7 +29,8 @@ def store(backend: Gated) -> Store:
 def session(store: Store) -> Session:
     """A session that has begun."""
     made = store.create("s")
-    made.append("x")
+    made.record_run()
+    made.flush()
     return made
 
 

@@ -143,7 +143,24 @@ def test_the_first_turn_says_who_began(store: Store) -> None:
         session.append("x")
         with session.turn():
             pass
-    assert [event.type for event in store.read_from("t")] == ["x", "turn/start", "turn/end"]
+    assert [event.type for event in store.read_from("t")] == [
+        *("x", "session/started", "turn/start", "turn/end")
+    ]
+    with store.writer("t") as session, session.turn():
+        pass
+    with store.resume("t") as session, session.turn():
+        pass
+    assert [event.type for event in store.read_from("t", 4)] == [
+        *("turn/start", "turn/end", "session/resumed", "turn/start", "turn/end")
+    ]
+    with store.create("u") as session:
+        session.set_state("k", 1)
+        session.record_run()
+        with session.turn():
+            pass
+    assert [event.type for event in store.read_from("u")] == [
+        *("state/set", "session/started", "turn/start", "turn/end")
+    ]
 
 
 def test_a_turn_that_is_refused_records_nothing(store: Store) -> None:
@@ -546,28 +563,50 @@ def test_persistence_off_runs_everything() -> None:
 # --- what is refused ----------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, Callable[[Session, Turn], object]]] = [
-    ("data.content", lambda _, turn: turn.user(5)),  # type: ignore[arg-type]
-    ("data.content[1]", lambda _, turn: turn.user([{}, 5])),  # type: ignore[list-item]
-    ("data.content[0].x", lambda _, turn: turn.user([{"x": b""}])),
-    ("data.id", lambda _, turn: turn.step().call(5, "t")),  # type: ignore[arg-type]
-    ("data.name", lambda _, turn: turn.step().call("c", None)),  # type: ignore[arg-type]
-    ("data.arguments.x", lambda _, turn: turn.step().call("c", "t", {"x": {1}})),
-    ("data.error", lambda _, turn: turn.step().result("c", "x", error={"code": "x"})),
-    ("data.text", lambda _, turn: turn.step().delta(None)),  # type: ignore[arg-type]
-    ("data.header.x", lambda _, turn: turn.step().request({"x": object()})),
+    ("content", lambda _, turn: turn.user(5)),  # type: ignore[arg-type]
+    ("content[0].type", lambda _, turn: turn.user([{}, 5])),  # type: ignore[list-item]
+    ("content[1]", lambda _, turn: turn.user([{"type": "a"}, 5])),  # type: ignore[list-item]
+    ("content[0].x", lambda _, turn: turn.user([{"type": "a", "x": b""}])),
+    ("content[0].type", lambda _, turn: turn.user([{"type": "input_text", "text": "x"}])),
+    ("content", lambda _, turn: turn.user({"text": "x"})),  # type: ignore[arg-type]
+    ("content", lambda _, turn: turn.step().message(None)),  # type: ignore[arg-type]
+    ("content[0].type", lambda _, turn: turn.step().message([{"text": "x"}])),
+    ("content[0].type", lambda _, turn: turn.step().message([{"type": "tool_use", "id": "c"}])),
+    ("content[0].type", lambda _, turn: turn.step().message([{"type": "function_call"}])),
+    ("content[0].type", lambda _, turn: turn.step().message([{"type": "tool-result"}])),
+    ("content[0].id", lambda _, turn: turn.step().message([{"type": "tool-call", "name": "t"}])),
+    ("content[0].id", lambda _, turn: turn.step().message([call("t", "")])),
+    ("content[0].name", lambda _, turn: turn.step().message([call("", "c")])),
+    ("usage", lambda _, turn: turn.step().message("x", usage=5)),  # type: ignore[arg-type]
+    ("usage.x", lambda _, turn: turn.step().message("x", usage={"x": b""})),
+    ("content", lambda _, turn: turn.step().result("c", b"")),
+    ("content.x[0]", lambda _, turn: turn.step().result("c", {"x": [float("nan")]})),
+    ("id", lambda _, turn: turn.step().call(5, "t")),  # type: ignore[arg-type]
+    ("name", lambda _, turn: turn.step().call("c", None)),  # type: ignore[arg-type]
+    ("arguments.x", lambda _, turn: turn.step().call("c", "t", {"x": {1}})),
+    ("error", lambda _, turn: turn.step().result("c", "x", error={"code": "x"})),
+    ("text", lambda _, turn: turn.step().delta(None)),  # type: ignore[arg-type]
+    ("header.x", lambda _, turn: turn.step().request({"x": object()})),
     ("reason", lambda _, turn: turn.end("interrupted")),
-    ("data.error.code", lambda _, turn: turn.end("error", {"code": 1, "message": ""})),
+    ("error.code", lambda _, turn: turn.end("error", {"code": 1, "message": ""})),
     ("turn", lambda session, _: session.turn("")),
     ("agent", lambda session, _: session.turn(agent=5)),  # type: ignore[arg-type]
-    ("data.parent", lambda session, _: session.turn(parent=5)),  # type: ignore[arg-type]
-    ("data.value", lambda session, _: session.set_state("k", float("nan"))),
-    ("data.key", lambda session, _: session.set_state(5, 1)),  # type: ignore[arg-type]
-    ("data.to", lambda session, _: session.rewind(5)),  # type: ignore[arg-type]
+    ("parent", lambda session, _: session.turn(parent=5)),  # type: ignore[arg-type]
+    ("how", lambda session, _: session.turn(replaces="t", how="again")),
+    ("parent", lambda session, _: session.turn(parent="t", replaces="t")),
+    ("value", lambda session, _: session.set_state("k", float("nan"))),
+    ("key", lambda session, _: session.set_state(5, 1)),  # type: ignore[arg-type]
+    ("to", lambda session, _: session.rewind(5)),  # type: ignore[arg-type]
     ("type", lambda session, _: session.record_run("run")),  # type: ignore[arg-type]
-    ("data.input", lambda session, _: session.report_usage(input=-1)),
-    ("data.status", lambda session, _: session.end_job("j", "interrupted")),
-    ("data.status", lambda session, _: session.end_job("j", "done")),
-    ("data.summary", lambda session, _: session.compact_context(None)),  # type: ignore[arg-type]
+    ("input", lambda session, _: session.report_usage(input=-1)),
+    ("status", lambda session, _: session.end_job("j", "interrupted")),
+    ("status", lambda session, _: session.end_job("j", "done")),
+    ("id", lambda session, _: session.end_job("j")),
+    ("summary[0].type", lambda session, _: session.compact_context([{"type": "output_text"}])),
+    ("first_kept", lambda session, _: session.compact_context("x", first_kept=99)),
+    ("first_kept", lambda session, _: session.compact_context("x", first_kept=-1)),
+    ("agent", lambda session, _: session.compact_context("x", agent="nobody")),
+    ("summary", lambda session, _: session.compact_context(None)),  # type: ignore[arg-type]
 ]
 
 
@@ -583,6 +622,69 @@ def test_what_does_not_fit_is_refused_by_name(
     turn.end()
     told = [kind for kind in kinds(store) if kind not in ("session/started", "step/start")]
     assert told in (["turn/start", "turn/end"], ["turn/start", "step/end", "turn/end"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "blocks"),
+    [
+        ("text", [{"type": "text", "text": "text"}]),
+        ({"b": 1, "a": "é"}, [{"type": "text", "text": '{"b": 1, "a": "é"}'}]),
+        ([1, {"type": "text"}], [{"type": "text", "text": '[1, {"type": "text"}]'}]),
+        ([{"name": "x"}], [{"type": "text", "text": '[{"name": "x"}]'}]),
+        (None, [{"type": "text", "text": "null"}]),
+        (0.5, [{"type": "text", "text": "0.5"}]),
+        (False, [{"type": "text", "text": "false"}]),
+        ("\ud800", [{"type": "text", "text": "\ud800"}]),
+        (["\ud800"], [{"type": "text", "text": '["\ud800"]'}]),
+        ([{"type": "acme/x", "n": 1}], [{"type": "acme/x", "n": 1}]),
+        ([], []),
+    ],
+)
+def test_whatever_a_tool_answers_is_kept(
+    store: Store, session: Session, answer: Any, blocks: Any
+) -> None:
+    """The tool has run: text, blocks or any other JSON, its answer is kept as blocks."""
+    with session.turn() as turn, turn.step() as step:
+        step.message([call("t", "c")])
+        step.call("c", "t")
+        step.result("c", answer)
+    (event,) = of_type(store, "tool/result")
+    assert event.data == {"id": "c", "content": blocks}
+
+
+def test_a_refusal_says_how_it_is_done(session: Session) -> None:
+    """Who gives a dict, or a provider's block, is told what to give instead."""
+    turn = session.turn()
+    with pytest.raises(InvalidValue, match=r"json\.dumps"):
+        turn.user({"a": 1})  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match='"type": "tool-call", "id"'):
+        turn.step().message([{"type": "tool_use", "id": "c", "name": "t", "input": {}}])
+
+
+def test_no_result_lands_behind_the_end_of_its_turn(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that ends while a result is on its way ends behind it, or refuses it."""
+    turn = session.turn("t")
+    buffer = type(session).buffer
+    under_way, ended = threading.Event(), threading.Event()
+
+    def slow(self: Session, kind: str, *rest: Any, **options: Any) -> Any:
+        if kind == "tool/result":
+            under_way.set()
+            # Time for the end to come in between, which it must not.
+            ended.wait(0.3)
+        return buffer(self, kind, *rest, **options)
+
+    monkeypatch.setattr(Session, "buffer", slow)
+    step = turn.step()
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(step.result, "c", "done")
+        assert under_way.wait(PATIENCE)
+        turn.end()
+        ended.set()
+        assert result.result(PATIENCE).seq < session.position.seq
+    assert [*session._folding.events(0)][-1].type == "turn/end"
 
 
 def test_a_callers_value_is_taken_at_the_call(store: Store, session: Session) -> None:
@@ -666,7 +768,9 @@ def test_a_statement_is_one_event(
     data: Any,
 ) -> None:
     """Each says its event with the members that were given; durable, unless it is a stream."""
-    session.append("x")
+    for number in range(8):
+        session.append("x", number, agent="a")
+    session.append("job/start", {"id": "j"}, agent="a")
     event = say(session)
     durable = session.position.seq == event.seq
     session.flush()
@@ -675,6 +779,73 @@ def test_a_statement_is_one_event(
     assert (stored, stored.type, stored.data) == (event, kind, data)
     assert stored.agent == (None if kind == "session/titled" else "a")
     msgspec.convert(data, PAYLOADS[kind])
+
+
+def test_a_count_of_none_takes_the_place_of_an_earlier_count(session: Session) -> None:
+    """A 0 that is said of a response corrects what was said of it; what is not said does not."""
+    session.report_usage(response="r", input=500, output=9)
+    assert session.report_usage(response="r", input=0).data == {"response": "r", "input": 0}
+    total = session.state.usage.own
+    assert (total.input, total.output) == (0, 9)
+
+
+def test_statements_may_name_their_turn(store: Store, session: Session) -> None:
+    """What is said within a turn can stand in it."""
+    with session.turn("t"):
+        session.set_state("k", 1, turn="t")
+        session.delete_state("k", turn="t")
+        session.set_trigger("g", "timer", turn="t")
+        session.fire_trigger("g", turn="t")
+        session.clear_trigger("g", turn="t")
+        session.send("c", 1, sender="a", turn="t")
+        session.start_job("j", turn="t")
+        session.update_job("j", 1, turn="t")
+        session.end_job("j", turn="t")
+        session.compact_context("short", turn="t")
+    assert {event.turn for event in store.read_from("s", 1)} == {"t"}
+
+
+def test_only_a_job_that_began_can_end(session: Session) -> None:
+    """The end of a job that nobody began is refused, and the open ones are named."""
+    with pytest.raises(InvalidValue, match="none is open"):
+        session.end_job("j")
+    session.start_job("one")
+    session.start_job("two")
+    with pytest.raises(InvalidValue, match="open are 'one', 'two'"):
+        session.end_job("j")
+    session.end_job("one")
+    assert {job.id: job.status for job in session.state.jobs.values()} == {
+        "one": "completed",
+        "two": None,
+    }
+
+
+def test_a_compaction_is_of_an_agent_that_is_there(store: Store) -> None:
+    """Where only others have said anything, a compaction of nobody is refused."""
+    with store.create("new") as session:
+        with session.turn(agent="coder") as turn:
+            turn.user("one")
+            turn.user("two")
+        before = session.position
+        with pytest.raises(InvalidValue) as refused:
+            session.compact_context("short")
+        assert (refused.value.path, session.position) == ("agent", before)
+        last = session.messages()[-1]
+        session.compact_context("short", first_kept=last["seq"], agent="coder")
+        assert [each["content"][0]["text"] for each in session.messages()] == ["short", "two"]
+
+
+def test_what_is_buffered_counts_at_once(session: Session) -> None:
+    """A writer's views have all that it was told, durable or not."""
+    turn = session.turn("t")
+    turn.user("hello")
+    assert [each["role"] for each in session.messages()] == ["user"]
+    session.start_job("j")
+    session.update_job("j", "half")
+    assert session.state.jobs["j"].output == "half"
+    turn.user("more")
+    assert [each.turn for each in session.branches()] == ["t"]
+    assert session.state.position == session.position
 
 
 def test_a_run_is_recorded_as_asked(store: Store, session: Session) -> None:

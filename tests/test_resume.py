@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure.errors import (
+    EffectUnknown,
     InvalidValue,
     PersistenceDisabled,
     PresetUnknown,
@@ -367,3 +368,83 @@ def test_a_damaged_folder_of_views_is_no_matter(tmp_path: Path, kind: str) -> No
         shutil.rmtree(views)
         with store.resume("s") as session:
             assert session.messages() == expected
+
+
+def test_presets_are_names(store: perdure.Store) -> None:
+    """One string in place of a collection is refused: a part of it would pass for a name."""
+    store.create("s", preset="code").close()
+    with store.create("t", preset="code") as session:
+        session.append("x")
+    before = media.lines(store, "t")
+    with pytest.raises(InvalidValue) as refused:
+        store.resume("t", presets="coder")
+    assert refused.value.path == "presets"
+    assert media.lines(store, "t") == before
+    store.resume("t", presets=("code",)).close()
+
+
+def test_there_is_no_last_yet(store: perdure.Store) -> None:
+    """Of an empty store LAST is refused in words of its own, and where nothing is kept as that."""
+    for ask in (store.last, lambda: store.resume(perdure.LAST)):
+        with pytest.raises(SessionNotFound, match="there is no session yet") as missing:
+            ask()
+        assert missing.value.session == ""
+    with perdure.open("none:") as nothing:
+        for ask in (nothing.last, lambda: nothing.resume(perdure.LAST)):
+            with pytest.raises(PersistenceDisabled):
+                ask()
+
+
+def test_effects_of_which_nobody_knows_are_told(store: perdure.Store) -> None:
+    """A resume names what a dead process began and did not finish, until somebody settles it."""
+
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    with store.create("s") as session:
+        session.once("paid", lambda: 1)
+        with pytest.raises(KeyboardInterrupt):
+            session.once("mail", dies, about={"to": "you"}, turn="t1")
+        with pytest.raises(KeyboardInterrupt):
+            session.once("mail", dies, retry=True)
+        with pytest.raises(KeyboardInterrupt):
+            session.once("call", dies)
+        abandon(session)
+    seen = store.inspect("s").state.effects
+    with store.resume("s") as session:
+        assert session.resumed is not None
+        told = session.resumed.unknown_effects
+        assert told == tuple(seen.values()) == tuple(session.state.effects.values())
+        assert [(each.key, each.attempt) for each in told] == [("mail", 2), ("call", 1)]
+        for each in told:
+            with pytest.raises(EffectUnknown):
+                session.once(each.key, dies)
+            session.settle_effect(each.key, "done")
+        assert session.state.effects == {}
+        assert session.state["effects"] == {}
+    with store.resume("s") as session:
+        assert session.resumed is not None
+        assert session.resumed.unknown_effects == ()
+
+
+def test_a_working_directory_that_cannot_be_is_missing(store: perdure.Store) -> None:
+    """A header may name a path that no system has: the folder is not there, in so many words."""
+    with store.create("s", cwd="/" + "x" * 300) as session:
+        session.append("x")
+    for cwd in (None, "/" + "y" * 5000, "/a\0b"):
+        with pytest.raises((WorkspaceMissing, InvalidValue)):
+            store.resume("s", cwd=cwd)
+    for presets in (5, "coder"):
+        with pytest.raises(InvalidValue):
+            store.resume("s", presets=presets)  # type: ignore[arg-type]
+
+
+def test_a_picture_that_makes_no_sense_is_told_in_words(store: perdure.Store) -> None:
+    """Whatever stands in an image block, every format has something valid to say of it."""
+    strange: list[Any] = [{}, [], 5, None, "text/html"]
+    with store.create("s") as session:
+        for number, kind in enumerate(strange):
+            block = {"type": "image", "blob": "a" * 64, "media_type": kind}
+            session.append("user/message", {"content": [block]}, turn=f"t{number}")
+        for form in ("neutral", "anthropic", "openai-chat", "openai-responses"):
+            assert session.messages(format=form)

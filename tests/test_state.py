@@ -48,6 +48,9 @@ LOG = (
     one("job/start", {"id": "j"}),
     one("job/end", {"id": "j", "status": "interrupted", "error": {"code": "C", "message": "m"}}),
     one("subagent/start", {"id": "u", "session": "child"}),
+    draft("effect/intent", {"about": ["mail"]}, time=5, turn="t1", key="mail"),
+    draft("effect/intent", {}, time=5, key="done"),
+    draft("effect/outcome", {"status": "completed"}, time=5, key="done"),
     one("artifact/saved", {"name": "f", "blob": "0" * 64, "size": 1}),
     one("usage", {"response": "q", "output": 3, "cost": 0.5, "currency": "EUR"}),
     one("acme/deploy", {"host": "web"}),
@@ -98,6 +101,8 @@ def test_everything_has_a_name() -> None:
     assert state.channels["c"].messages[0].content == {"a": 1}
     assert [job.id for job in state.untold_jobs] == ["j"]
     assert state.subagents["u"].session == "child"
+    assert list(state.effects) == ["mail"]
+    assert (state.effects["mail"].about, state.effects["mail"].turn) == (["mail"], "t1")
     assert state.artifacts["f"].size == 1
     assert state.usage.own.cost == {"EUR": 0.5}
     assert repr(state) == f"<State of 's' at {len(LOG) - 1}>"
@@ -123,6 +128,7 @@ def test_all_of_it_is_plain_json() -> None:
     assert told["triggers"]["t"]["kind"] == "timer"
     assert told["subagents"]["u"]["status"] is None
     assert told["artifacts"]["f"]["blob"] == "0" * 64
+    assert told["effects"] == {"mail": state.effects["mail"]._asdict()}
     assert told["usage"]["own"]["output"] == 3
     assert told["usage"]["by_agent"] == {"": told["usage"]["own"]}
     assert told["run"]["pid"] == 1
@@ -142,7 +148,7 @@ def test_a_session_of_nothing_has_a_state() -> None:
         "/here",
     )
     empty = ("agents", "scratchpad", "triggers", "channels", "jobs", "subagents", "artifacts")
-    assert [told[name] for name in (*empty, "skipped", "views")] == [{}] * 9
+    assert [told[name] for name in (*empty, "effects", "skipped", "views")] == [{}] * 10
     assert told["usage"]["own"]["responses"] == 0
 
 

@@ -13,6 +13,7 @@ EXAMPLES: list[PerdureError] = [
     errors.InvalidValue("data.a", "is not JSON"),
     errors.PersistenceDisabled("reading"),
     errors.SessionNotFound("s"),
+    errors.SessionNotFound(""),
     errors.SessionExists("s"),
     errors.SessionBusy("s", pid=1, host="h", since=5),
     errors.SessionBusy("s"),
@@ -34,6 +35,7 @@ EXAMPLES: list[PerdureError] = [
     errors.SessionDiverged("s", None),
     errors.WorkspaceMissing("s", "/srv/app"),
     errors.PresetUnknown("s", "coder", ["reviewer"]),
+    errors.PresetUnknown(None, "codr", ["coder"]),
     errors.ContentExpired("s", "0" * 64),
     errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
 ]
@@ -75,3 +77,15 @@ def test_an_unknown_location_is_refused(location: str) -> None:
         perdure.open(location)
     assert refused.value.path == "location"
     assert refused.value.hint != ""
+
+
+def test_a_preset_that_is_not_there_is_named_without_a_session() -> None:
+    """Where a new session was to be made, the error speaks of the preset alone."""
+    agents = perdure.Agents({"coder": lambda session, _: session})
+
+    with pytest.raises(errors.PresetUnknown) as unknown:
+        agents.create("codr", id="mine")
+
+    assert unknown.value.message == "there is no preset 'codr'"
+    assert unknown.value.session is None
+    assert unknown.value.hint == "presets here: 'coder'"

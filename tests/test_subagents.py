@@ -83,7 +83,7 @@ def test_both_name_each_other(store: Store) -> None:
         assert (header.origin, header.depth, header.cwd) == ("subagent", 1, "/srv")
         assert (header.preset, header.config) == ("review", {"model": [1]})
         assert (header.vocabulary, header.seed, header.inherited_genesis) == ("perdure/1", 0, None)
-        end = parent.end_subagent("r1", "completed", ["fine"], agent="main", turn="t")
+        end = parent.end_subagent("r1", result=["fine"], agent="main", turn="t")
         assert (end.seq, end.data) == (
             2,
             {"id": "r1", "status": "completed", "result": ["fine"]},
@@ -177,6 +177,7 @@ class X(Exception):
 def test_an_end_says_how(error: Any) -> None:
     """A sub-agent has completed, failed or was cancelled, perhaps with an error; nothing else."""
     with perdure.open("memory:") as store, store.create("p") as parent:
+        parent.append("subagent/start", {"id": "c"})
         event = parent.end_subagent("c", "failed", error=error)
         assert event.data == {"id": "c", "status": "failed", "error": {"code": "X", "message": "y"}}
         for bad in ("interrupted", "", None):
@@ -187,6 +188,26 @@ def test_an_end_says_how(error: Any) -> None:
                 parent.end_subagent("c", "failed", error=wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidValue):
             parent.end_subagent("", "failed")
+
+
+def test_only_what_began_can_end() -> None:
+    """The end of a sub-agent that nobody began is refused, and the open ones are named."""
+    with perdure.open("memory:") as store, store.create("p") as parent:
+        with pytest.raises(InvalidValue, match="none is open"):
+            parent.end_subagent("c")
+        for id in ("one", "two"):
+            parent.subagent("worker", id=id).close()
+        with pytest.raises(InvalidValue, match="open are 'one', 'two'"):
+            parent.end_subagent("c")
+        before = parent.position
+        assert parent.end_subagent("one").data == {"id": "one", "status": "completed"}
+        assert parent.position.seq == before.seq + 1
+        with pytest.raises(InvalidValue, match="open are 'two'\\)"):
+            parent.end_subagent("c")
+        assert {each.id: each.status for each in parent.state.subagents.values()} == {
+            "one": "completed",
+            "two": None,
+        }
 
 
 def test_a_closed_writer_begins_nothing(store: Store) -> None:
@@ -203,6 +224,8 @@ def test_persistence_off_changes_nothing_for_agents() -> None:
         with parent.subagent("worker", session_id="c") as child:
             child.append("x")
         parent.end_subagent("c", "completed")
+        with pytest.raises(InvalidValue):
+            parent.end_subagent("d", "completed")
 
 
 # --- deleting -------------------------------------------------------------------------------------

@@ -747,6 +747,7 @@ def test_names_of_the_views_are_fixed() -> None:
         "triggers",
         "channels",
         "jobs",
+        "effects",
         "subagents",
         "usage",
         "agents",

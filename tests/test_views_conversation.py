@@ -17,6 +17,7 @@ from perdure.views.conversation import (
     agents,
     branches,
     head,
+    knows,
     messages,
     messages_at,
     parent_of,
@@ -600,3 +601,99 @@ def test_going_to_another_branch_holds_what_is_live() -> None:
     assert head(fold.rows["conversation"], None) == "new"
     # What was said is 8 MB.
     assert peak < 1_000_000
+
+
+def test_answers_given_again_and_again_read_nothing(told: Told) -> None:
+    """Any version of a turn can be replaced from the rows, as long as what it follows is live."""
+    for turn in ("t1", "t2", "t3"):
+        told.exchange(turn)
+    last = "t2"
+    for number in range(50):
+        told.exchange(f"v{number}", replaces=last, how="regenerate")
+        last = f"v{number}" if number % 2 else "t2"
+        assert told.lines() == ["> t1?", "< t1!", f"> v{number}?", f"< v{number}!"]
+    assert told.reads == 0
+    assert all(knows(told.rows, None, turn) for turn in ("t1", "t2", "v0", "v48", "v49"))
+    # What followed a version that is gone, and what nobody knows, is asked of the log.
+    assert not knows(told.rows, None, "t3")
+    assert not knows(told.rows, None, "nowhere")
+    assert not knows(told.rows, "nobody", "t1")
+
+    told.exchange("t3b", replaces="t3")
+    assert told.lines() == ["> t1?", "< t1!", "> t2?", "< t2!", "> t3b?", "< t3b!"]
+    reads = told.reads
+    assert reads > 0
+    told.exchange("v50", replaces="v49")
+    told.exchange("v51", replaces="t2")
+    assert told.lines() == ["> t1?", "< t1!", "> v51?", "< v51!"]
+    assert told.reads == reads
+
+
+def test_versions_go_with_what_they_follow(told: Told) -> None:
+    """Rows of turns that were left behind are those behind live nodes, and no others."""
+    told.exchange("t1")
+    told.exchange("t2")
+    told.exchange("t2b", replaces="t2")
+    assert knows(told.rows, None, "t2")
+    # The id comes again on another node: that one is meant from then on.
+    told.exchange("t2", parent="t2b")
+    told.exchange("t3", replaces="t2")
+    assert told.lines() == ["> t1?", "< t1!", "> t2b?", "< t2b!", "> t3?", "< t3!"]
+    told.exchange("t1b", replaces="t1")
+    assert [key[0] for key in told.rows.all if key[0] in "gs"] == ["g", "s"]
+    told.compact("sum")
+    assert [key for key in told.rows.all if key[0] in "gs"] == []
+    told.exchange("t1c", replaces="t1")
+    assert told.lines() == ["> t1c?", "< t1c!"]
+
+
+def test_answer_that_a_question_came_into_is_told_once(told: Told) -> None:
+    """What was streamed before somebody spoke goes when the whole answer comes behind it."""
+    told.start("t1")
+    told.user("tell")
+    told.add("step/start", {"step": 1})
+    told.delta("Once \ud83d")
+    told.user("louder")
+    told.delta("\ude00 up")
+    told.user("slower")
+    told.delta("on a")
+    assert told.lines() == ["> tell", "~ Once \ud83d", "> louder", "~ \ude00 up", "> slower"]
+    told.answer("Once \U0001f600 upon a time", "c1")
+    told.result("c1", "so")
+    assert told.lines() == [
+        *("> tell", "> louder", "> slower"),
+        *("< Once \U0001f600 upon a time [c1]", "= c1:so"),
+    ]
+    assert not [key for key in told.rows.all if key.startswith("q")]
+    told.rewind("t1")
+    assert told.lines() == told.lines_at("t1")
+
+
+@pytest.mark.parametrize("between", ["step/start", "request/header", "another text", "turn/start"])
+def test_text_of_another_answer_stays(told: Told, between: str) -> None:
+    """Only what the same step streamed, and the answer begins with, is part of that answer."""
+    told.start("t1")
+    told.delta("Once")
+    told.user("louder")
+    if between == "turn/start":
+        told.start("t2")
+    elif between != "another text":
+        told.add(between, {"step": 2} if between == "step/start" else {"header": None})
+    whole = "Twice" if between == "another text" else "Once upon"
+    told.answer(whole)
+    assert told.lines() == ["~ Once", "> louder", f"< {whole}"]
+
+
+def test_answer_behind_a_compaction_is_told_once(told: Told) -> None:
+    """A compaction while an answer is streamed keeps its beginning, which goes all the same."""
+    told.start("t1")
+    told.user("tell")
+    kept = told.delta("Once")
+    told.compact("sum", first_kept=kept)
+    assert told.lines() == ["* sum", "~ Once"]
+    told.answer("Once upon")
+    assert told.lines() == ["* sum", "< Once upon"]
+    told.delta("Now")
+    told.compact("more")
+    told.answer("Now then")
+    assert told.lines() == ["* more", "< Now then"]

@@ -106,6 +106,7 @@ class _Told:
             self.streamed = []
             extra = {"model": said.model, "interrupted": said.interrupted or None}
             asks = True
+            self.whole([block for block in content if block.get("type") != "tool-result"])
         elif isinstance(said, vocabulary.ContextCompacted):
             self.flush()
             self.compact(said.first_kept)
@@ -141,6 +142,16 @@ class _Told:
 
         self.entries = [entry for entry in self.entries if stays(entry)]
 
+    def whole(self, content: Any) -> None:
+        """What was streamed of an answer goes when all of it comes, however often it was cut."""
+        rest = _units(content)
+        for entry in [*self.entries]:
+            part = _units(entry["message"]["content"])
+            here = entry.pop("streamed", None) == (self.node, self.part)
+            if here and rest[: len(part)] == part:
+                self.entries.remove(entry)
+                rest = rest[len(part) :]
+
     def flush(self) -> None:
         if self.streamed:
             blocks: dict[Any, str] = {}
@@ -150,7 +161,8 @@ class _Told:
             content = [{"type": "text", "text": text} for text in whole]
             _, _, seq, turn = self.streamed[0]
             if content:
-                self.entries.append(self.entry("assistant", content, seq, turn, interrupted=True))
+                entry = self.entry("assistant", content, seq, turn, interrupted=True)
+                self.entries.append(entry | {"streamed": (self.node, self.part)})
         self.streamed = []
 
     def rendered(self) -> Messages:
@@ -170,6 +182,14 @@ def _belongs(block: dict[str, Any], *, asks: bool) -> bool:
     if block.get("type") == "tool-call":
         return asks and isinstance(block.get("id"), str)
     return block.get("type") != "tool-result"
+
+
+def _units(content: Any) -> bytes:
+    """Half a character is a part of a whole one."""
+    said = [
+        b["text"] for b in content if b.get("type") == "text" and isinstance(b.get("text"), str)
+    ]
+    return "".join(said).encode("utf-16-be", "surrogatepass")
 
 
 def _whole(text: str) -> str:
@@ -332,6 +352,12 @@ def _rows_sound(rows: Rows) -> Iterator[str]:
         depths = range(numbers["base"], numbers["top"] + 1)
         accounted |= {f"n{n}:{depth}" for depth in depths}
         accounted |= {f"t{n}:{lineage.node(depth)['turn']}" for depth in depths}
+        for depth in depths:
+            for number in range(lineage.node(depth).get("gone", 0)):
+                key = f"g{n}:{depth}:{number}"
+                accounted.add(key)
+                if rows.get(f"s{n}:{rows[key]}") == [depth, number]:
+                    accounted.add(f"s{n}:{rows[key]}")
         waiting = {
             f"o{n}:{entry[1]}"
             for at in range(numbers["first"], numbers["next"])
@@ -340,5 +366,5 @@ def _rows_sound(rows: Rows) -> Iterator[str]:
         if waiting != {key for key in rows.all if key.startswith(f"o{n}:")}:
             yield f"{agent!r}: open calls are not those without result"
         for key in rows.all:
-            if key.startswith((f"m{n}:", f"n{n}:", f"t{n}:")) and key not in accounted:
+            if key.startswith(tuple(f"{kind}{n}:" for kind in "mntsg")) and key not in accounted:
                 yield f"{agent!r}: {key} belongs to nothing"

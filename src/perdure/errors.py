@@ -95,7 +95,7 @@ class PersistenceDisabled(PerdureError):
         """Say which operation needs a real store."""
         super().__init__(
             f"{operation} needs stored sessions, and persistence is switched off (none:)",
-            hint="open a store with a path, for example perdure.open('~/.perdure')",
+            hint="give a store with a path: perdure.open('~/.perdure'), `perdure --store PATH`",
         )
         self.operation = operation
 
@@ -114,7 +114,7 @@ class SessionNotFound(PerdureError):
     """No session of that id is stored here.
 
     `deleted_at` (Unix ms): it is in the trash, or was. `missing`: it was stored here, up to this
-    event, and is gone though nobody deleted it.
+    event, and is gone though nobody deleted it. `session` is "" where the last one was asked for.
     """
 
     code = "session-not-found"
@@ -124,7 +124,10 @@ class SessionNotFound(PerdureError):
     ) -> None:
         """Name the id that was asked for."""
         message, hint = f"no session {session!r} in this store", _LIST
-        if deleted_at is not None:
+        if not session:
+            message = "there is no session yet in this store, or none that can be read"
+            hint = "store.create() makes one; `perdure --store PATH` looks in another store"
+        elif deleted_at is not None:
             message = f"session {session!r} was deleted at {_clock(deleted_at)}"
             hint = "store.restore(id) or `perdure restore` brings it back while it is in the trash"
         elif missing is not None:
@@ -152,17 +155,17 @@ class WorkspaceMissing(PerdureError):
 
 
 class PresetUnknown(PerdureError):
-    """What a session was made with cannot be rebuilt here, so it is not resumed."""
+    """There is no such preset. `session` is None where a new session was to be made with it."""
 
     code = "preset-unknown"
 
-    def __init__(self, session: str, preset: str | None, known: Sequence[str] = ()) -> None:
+    def __init__(self, session: str | None, preset: str | None, known: Sequence[str] = ()) -> None:
         """Name the preset, and those that there are."""
         there = ", ".join(repr(name) for name in known) or "none"
-        super().__init__(
-            f"session {session!r} was made with the preset {preset!r}, and there is no such preset",
-            hint=f"presets here: {there}",
-        )
+        message = f"there is no preset {preset!r}"
+        if session is not None:
+            message = f"session {session!r} was made with the preset {preset!r}; {message}"
+        super().__init__(message, hint=f"presets here: {there}")
         self.session = session
         self.preset = preset
         self.known = tuple(known)
@@ -182,7 +185,7 @@ class SessionExists(PerdureError):
     ) -> None:
         """Name the id that is taken."""
         message = f"a session {session!r} exists already"
-        hint = "choose another id, or continue it with store.writer(id)"
+        hint = "choose another id; store.resume(id) goes on with it, `perdure show` shows it"
         if deleted_at is not None:
             message = f"session {session!r} was deleted at {_clock(deleted_at)} and keeps its id"
             hint = (
@@ -222,7 +225,7 @@ class SessionBusy(PerdureError):
         if pid is not None:
             when = "?" if since is None else _clock(since)
             who = f"{'this process, ' if here else ''}pid {pid} on {host} since {when}"
-        hint = "reading never waits; to write, try again later, wait=seconds does it for you"
+        hint = "reading never waits; to write, try again later; in programs wait=seconds does that"
         if here:
             hint = "use the session that is open, or close it first"
         if reentered:
@@ -339,7 +342,7 @@ class StaleWriter(PerdureError):
         """Carry the events that were accepted and are not stored."""
         super().__init__(
             f"session {session!r} changed under this writer: {reason}",
-            hint="open the session again; what is in .lost was not stored",
+            hint="open the session, or run the command, again; what is in .lost was not stored",
         )
         self.session = session
         self.reason = reason
@@ -452,9 +455,8 @@ class SessionDamaged(PerdureError):
         )
         if kind in ("missing-tail", "evidence"):
             hint = (
-                "look for the newer copy first; if there is none, store.accept(id) or "
-                "`perdure accept` makes this one the truth, and `perdure repair` says in it what "
-                "is lost"
+                "look for the newer copy first; if there is none, store.accept(id) or `perdure "
+                "accept` makes this one the truth, and `perdure repair` says in it what is lost"
             )
         elif kind == "missing-log":
             hint = "bring its log back from a copy; `perdure rm` moves what is left to the trash"

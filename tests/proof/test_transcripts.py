@@ -20,6 +20,7 @@ pytestmark = pytest.mark.proof
 Lineage = lineage.Lineage
 
 ODDITIES = (
+    *("answer that was streamed", "user while it streams"),
     *("call id again", "call not started", "call without result", "closers", "compaction"),
     *("compaction among results", "crash", "edit or regenerate", "event without turn"),
     *("foreign call id", "late result", "malformed payload", "orphan result", "parallel calls"),
@@ -119,6 +120,14 @@ def unanswered(result: dict[str, Any], load: Any) -> dict[str, Any]:
 
 RESULT = openai_responses._result
 
+REMEMBER = Lineage.remember
+
+
+def astray(self: Lineage, turn: str, depth: int) -> None:
+    """A turn that was left behind is said to follow another one."""
+    REMEMBER(self, turn, max(depth - 1, self.numbers["base"]))
+
+
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a late result is forgotten by earlier turns": (Lineage, "_touched", lambda *_: None),
     "an older call of the id is hidden": (Lineage, "_unstack", forgotten),
@@ -127,6 +136,8 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "interrupted text is lost": (Lineage, "end_answer", Lineage.drop_answer),
     "repeated text is put together": (Lineage, "part", lambda _: None),
     "halves of characters stay apart": (lineage, "_joined", lambda text, more: text + more),
+    "an answer is told twice": (Lineage, "told_whole", lambda *_: None),
+    "a turn left behind goes astray": (Lineage, "remember", astray),
     "calls stay open": (reading, "_answered", gaps_left),
     "edits are appended": (tree.Tree, "behind", unrelated),
     "rewinds go nowhere": (tree.Tree, "standing", lambda self, _: self.head),

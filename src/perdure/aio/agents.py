@@ -43,7 +43,7 @@ class AsyncAgents(Generic[A]):
         cwd: str | None = None,
     ) -> A:
         """A new agent with a session of its own, as `Agents.create`."""
-        build = self._presets.named(preset, id)
+        build = self._presets.named(preset, None)
         session = await self._store.create(id, cwd=cwd, preset=preset, config=config)
         return await _built(build, session)
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from types import EllipsisType
 from typing import Any, ParamSpec, TypeVar
 
 from perdure.aio.opening import Opening
@@ -41,9 +42,9 @@ class StoreForking(ABC):
         new_id: str | None = None,
         turn: str | None = None,
         agent: str | None = None,
-        cwd: str | None = None,
-        preset: str | None = None,
-        config: Any = None,
+        cwd: str | EllipsisType | None = ...,
+        preset: str | EllipsisType | None = ...,
+        config: Any = ...,
     ) -> Opening:
         """A new session that begins with the events of another one; await it or enter it.
 
@@ -67,7 +68,8 @@ class StoreForking(ABC):
 
     async def _fork(self, fork: Callable[..., Session], config: Any) -> AsyncSession:
         # Copied here: no thread reads what other tasks may change.
-        call = partial(fork, config=values.snapshot(config, "config"))
+        own = config if config is ... else values.snapshot(config, "config")
+        call = partial(fork, config=own)
         return self._wrap(await made_in_thread(self._others.run, call, self._give_back))
 
     async def children(self, id: str) -> list[Relative]:

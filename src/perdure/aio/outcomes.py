@@ -20,6 +20,7 @@ __all__ = [
     "Started",
     "end_context",
     "made_in_thread",
+    "without_frames",
 ]
 
 T = TypeVar("T")
@@ -36,11 +37,15 @@ class Outcome(Generic[T]):
         done: it is decided.
         error: the error, or None.
         abandoned: whoever waited was cancelled before it was decided.
+        told: somebody waited for it, or was told of the error.
+        turn: the turn in which the call was made, or None.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: str | None = None) -> None:
         """Undecided."""
+        self.told = False
+        self.turn = turn
         self._mutex = threading.Lock()
         self._signals: list[Signal] = []
         self._values: list[T] = []
@@ -132,9 +137,11 @@ class Call(Generic[T]):
 
     async def wait(self, run: Runner) -> T:
         """What comes of it. `run` lets a thread undo what came too late."""
+        self.outcome.told = True
         try:
             await self.outcome.wait()
         except GeneratorExit:
+            self.outcome.told = False
             self.forget()
             raise
         except BaseException:
@@ -147,7 +154,8 @@ class Call(Generic[T]):
         """Nobody waits or will wait. Nothing is locked by this, the collector may call it."""
         # In this order: the thread that decides looks the other way round.
         self.outcome.abandoned = True
-        if self.outcome.error is not None and self._untold is not None:
+        if self.outcome.error is not None and self._untold is not None and not self.outcome.told:
+            self.outcome.told = True
             self._untold(self.outcome.error)
 
     def _too_late(self, run: Runner) -> None:
@@ -178,6 +186,11 @@ class Awaiting(Coroutine[Any, Any, T_co]):
 
     _running: Coroutine[Any, Any, T_co] | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is known already that awaiting it raises an error."""
+        return False
+
     @abstractmethod
     def _wait(self) -> Coroutine[Any, Any, T_co]:
         """A new coroutine that waits for the result."""
@@ -191,6 +204,10 @@ class Awaiting(Coroutine[Any, Any, T_co]):
         raise TypeError("this is not the answer yet: await it")
 
     __hash__ = Coroutine.__hash__
+
+    def __repr__(self) -> str:
+        """That it is not the answer."""
+        return "<not the answer yet: await it>"
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return (yield from self._wait().__await__())
@@ -264,22 +281,61 @@ class Started(Awaiting[T]):
 
 
 class Refused(Awaiting[T]):
-    """A call that was refused: raises where it is awaited; if it never is, `remember` is told."""
+    """A call that was refused: raises where it is awaited; if it never is, `remember` is told.
 
-    def __init__(self, error: Exception, remember: Callable[[BaseException], object]) -> None:
-        """Raise `error`."""
-        self.error = error
+    Attributes:
+        outcome: the error, and whether somebody was told of it.
+
+    """
+
+    def __init__(
+        self,
+        error: Exception,
+        remember: Callable[[BaseException], object],
+        turn: str | None = None,
+    ) -> None:
+        """Raise `error`; the call was made in `turn`."""
+        self.outcome: Outcome[T] = Outcome(turn)
+        self.outcome.fail(without_frames(error))
         self._remember = remember
-        self._told = False
+
+    @property
+    def failed(self) -> bool:
+        """It is known."""
+        return True
+
+    @property
+    def error(self) -> BaseException | None:
+        """What awaiting it raises."""
+        return self.outcome.error
 
     async def _wait(self) -> T:
-        self._told = True
-        raise self.error
+        self.outcome.told = True
+        return self.outcome.result()
 
     def __del__(self) -> None:
         """Nobody was told."""
-        if not self._told:
-            self._remember(self.error)
+        error = self.outcome.error
+        if error is not None and not self.outcome.told:
+            self.outcome.told = True
+            self._remember(error)
+
+
+def without_frames(error: Exception) -> Exception:
+    """`error` without the calls that it came through.
+
+    What is kept in a result must not keep that result itself, as the frame of a call does that has
+    it in a variable: it would go unnoticed that it was thrown away.
+    """
+    seen: list[BaseException] = []
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and each not in seen:
+            seen.append(each)
+            each.__traceback__ = None
+            left += (each.__cause__, each.__context__)
+    return error
 
 
 def end_context(

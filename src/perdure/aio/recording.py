@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from perdure.aio.effects import AsyncGates
-from perdure.aio.outcomes import Awaiting, Call, Ready, Refused, Started, end_context
+from perdure.aio.outcomes import Awaiting, Call, Outcome, Ready, Refused, Started, end_context
 from perdure.aio.steps import AsyncTurn, Noted, Said, Ways
 from perdure.aio.threads import Lane, Pool
 from perdure.errors import InvalidValue, PerdureError
+from perdure.model import values
 from perdure.model.event import Event, draft
 from perdure.model.record import Position
 from perdure.store.book import Book, check_start
@@ -20,6 +21,7 @@ from perdure.store.effects import (
     INTENT,
     OUTCOME,
     Attempt,
+    check_action,
     check_key,
     completed,
     failed,
@@ -29,14 +31,17 @@ from perdure.store.effects import (
     latest,
     settlement,
 )
-from perdure.store.members import Failure, data_of
-from perdure.store.recording import Desk
+from perdure.store.members import Content, Failure, data_of, failure_of
+from perdure.store.recording import RUNS, Desk
 from perdure.store.session import Session
 from perdure.store.statements import Statements
 
 __all__ = ["AsyncRecording"]
 
 T = TypeVar("T")
+
+_MUST = {"request/header": "step.request", "tool/call": "step.call"}
+"""What has to be durable before something else happens, and what it is said by."""
 
 
 class AsyncRecording(Statements[Said]):
@@ -99,11 +104,22 @@ class AsyncRecording(Statements[Said]):
     @abstractmethod
     def _remember_end(self, error: BaseException) -> None: ...
 
+    @abstractmethod
+    def _append_behind(
+        self, check: Callable[[], object], kind: str, data: Any, *, agent: str | None, turn: str
+    ) -> Awaiting[Event]: ...
+
+    @abstractmethod
+    def _note_failure(self, outcome: Outcome[Any]) -> None: ...
+
+    @abstractmethod
+    def _take_untold(
+        self, turn: str | None = None, *, everything: bool = False
+    ) -> BaseException | None: ...
+
     @property
     def _desk(self) -> Desk:
-        # See `Recording`: one step of the interpreter.
-        desk: Desk = self.__dict__.setdefault("_recorder_desk", Desk())
-        return desk
+        return self._session._desk  # noqa: SLF001 - a session for tasks and its session
 
     @property
     def _gates(self) -> AsyncGates:
@@ -128,40 +144,122 @@ class AsyncRecording(Statements[Said]):
     ) -> AsyncTurn:
         """Begin a turn of an agent at the call: `async with session.turn() as turn`.
 
-        As `Session.turn`. Without `async with`, `await turn.end()` ends it. Whether there are turns
-        `parent` and `replaces` is not looked up, for nobody waits for the log here: behind one that
-        was never there it goes on where the agent stands.
+        As `Session.turn`. Without `async with`, `await turn.end()` ends it. Turns `parent` and
+        `replaces` are looked up behind what is queued, and waited for where the turn is entered.
 
         Raises:
-            InvalidValue: an id cannot be kept; raised where the turn is entered, without that by
-                what is next awaited of it.
-            As `buffer`, there too.
+            As `Session.turn`, where the turn is entered; without that, by the end of the turn at
+            the latest.
 
         """
         book = Book(self.id, self._runtime.token() if id is None else id, agent)
-        ways = Ways(
-            self._write_in_turn, self._hold_all, self._flushing, self._others.run, self._remember
-        )
+        flushing = partial(self._flushing, book.turn)
+        ways = Ways(self._write_in_turn, self._hold_all, flushing, self._others.run, self._remember)
         members = {"parent": parent, "replaces": replaces, "how": how}
-        with suppress(InvalidValue):
-            # What is refused below has no run recorded for it.
+        started: Said
+        try:
             check_start(book, members)
-            if self._desk.begins(self.position):
-                self.record_run()
-        started = self._say("turn/start", members, agent=agent, turn=book.turn, durable=False)
-        if isinstance(started, Refused):
-            book.ended = True
-            ways = ways.closed(started.error)
+        except InvalidValue as error:
+            started = self._refused(error, book.turn)
+            book.refused, book.ended = error, True
+            ways = ways.closed(error)
+        else:
+            started = self._begin_turn(book, members)
         return AsyncTurn(book, ways, started)
+
+    def _begin_turn(self, book: Book, members: dict[str, Any]) -> Said:
+        """Queue what says that a turn begins; the first of a new session also says whose run."""
+        others = [(name, members[name]) for name in ("parent", "replaces")]
+        if all(other is None for _, other in others):
+            if self._session.new and self._desk.begins() and self.record_run().failed:
+                self._desk.begins(again=True)
+            return self._say("turn/start", members, agent=book.agent, turn=book.turn, durable=False)
+        session = self._session
+
+        def check() -> None:
+            try:
+                for name, other in others:
+                    if other is not None:
+                        session._check_turn(name, other, book.agent)  # noqa: SLF001
+                session._say_run()  # noqa: SLF001
+            except Exception as error:
+                book.refused, book.ended = error, True
+                raise
+
+        data = data_of("turn/start", members)
+        return self._append_behind(check, "turn/start", data, agent=book.agent, turn=book.turn)
 
     def rewind(
         self, to: str | None, *, agent: str | None = None, reason: str | None = None
     ) -> Said:
         """Have the agent stand behind the turn `to` again, as `Session.rewind`."""
-        rewind = partial(self._session.rewind, to, agent=agent, reason=reason)
-        call: Call[Event] = Call(rewind, untold=self._remember)
-        self._lane.put(call, self._work)
-        return Started(call, self._others.run)
+        return self._in_order(self._session.rewind, to=to, agent=agent, reason=reason)
+
+    def compact_context(
+        self,
+        summary: Content,
+        *,
+        first_kept: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        reason: str | None = None,
+        agent: str | None = None,
+        turn: str | None = None,
+    ) -> Said:
+        """From here on `summary` stands for what was said, as `Session.compact_context`."""
+        return self._in_order(
+            self._session.compact_context,
+            summary=summary,
+            first_kept=first_kept,
+            before=before,
+            after=after,
+            reason=reason,
+            agent=agent,
+            turn=turn,
+        )
+
+    def end_job(
+        self,
+        id: str,
+        status: str = "completed",
+        *,
+        result: Any = None,
+        error: Failure | None = None,
+        agent: str | None = None,
+        turn: str | None = None,
+    ) -> Said:
+        """The job is over, as `Session.end_job`."""
+        how = {"status": status, "result": result, "error": error}
+        return self._in_order(self._session.end_job, id=id, **how, agent=agent, turn=turn)
+
+    def _in_order(self, call: Callable[..., Event], **options: Any) -> Said:
+        """Have a thread make a call of the session behind what is queued, with copies of values."""
+        turn = options.get("turn")
+        try:
+            options = {
+                name: failure_of(each) if name == "error" else values.snapshot(each, name)
+                for name, each in options.items()
+            }
+        except InvalidValue as error:
+            return self._refused(error, turn)
+
+        def make() -> Event:
+            try:
+                return call(**options)
+            except Exception:
+                self._note_failure(made.outcome)
+                raise
+
+        made: Call[Event] = Call(make, untold=self._remember)
+        made.outcome.turn = turn
+        self._lane.put(made, self._work)
+        return Started(made, self._others.run)
+
+    def _refused(self, error: Exception, turn: str | None) -> Said:
+        """A call that did nothing: whoever awaits it is told, at the latest at the turn's end."""
+        refused: Refused[Event] = Refused(error, self._remember, turn)
+        self._note_failure(refused.outcome)
+        return refused
 
     def _say(
         self,
@@ -175,9 +273,12 @@ class AsyncRecording(Statements[Said]):
         try:
             data = data_of(kind, members)
         except InvalidValue as error:
-            return Refused(error, self._remember)
+            return self._refused(error, turn)
         put = self.append if durable else self.buffer
-        return put(kind, data, agent=agent, turn=turn)
+        said = put(kind, data, agent=agent, turn=turn)
+        if kind in RUNS and not said.failed:
+            self._desk.begins()
+        return said
 
     def _write_in_turn(
         self,
@@ -193,23 +294,29 @@ class AsyncRecording(Statements[Said]):
         ignorable: bool = False,
     ) -> Said:
         try:
-            book.check(step)
             data = data_of(kind, data) if members else data
+            with book.lock:
+                book.check(step)
+                put = self.append if durable else self.buffer
+                said = put(
+                    kind,
+                    data,
+                    agent=book.agent,
+                    turn=book.turn,
+                    key=key,
+                    time=time,
+                    ignorable=ignorable,
+                )
+                if said.failed:
+                    return said
+                # At the call, as whoever waits for it may be cancelled; a failure takes it back.
+                take_back = book.note(kind, data)
         except InvalidValue as error:
-            return Refused(error, self._remember)
-        put = self.append if durable else self.buffer
-        said = put(
-            kind,
-            data,
-            agent=book.agent,
-            turn=book.turn,
-            key=key,
-            time=time,
-            ignorable=ignorable,
-        )
-        # At the call, as whoever waits for it may be cancelled; a failure takes it back.
-        take_back = book.note(kind, data)
-        return said if isinstance(said, Ready) else Noted(said, take_back)
+            return self._refused(error, book.turn)
+        if isinstance(said, Ready):
+            return said
+        must = _MUST.get(kind) if durable and members else None
+        return Noted(said, take_back, must)
 
     def _hold_all(
         self,
@@ -233,13 +340,16 @@ class AsyncRecording(Statements[Said]):
         if untold is not None:
             self._remember(untold)
 
-    def _flushing(self) -> Call[None]:
-        """Have all that is queued made durable, also if nobody waits; tell what was not told."""
+    def _flushing(self, turn: str | None = None, *, everything: bool = False) -> Call[None]:
+        """Have all that is queued made durable, also if nobody waits; tell what was not told.
+
+        That is what was thrown away, and what was made in `turn`, or `everything`.
+        """
         told: list[BaseException] = []
 
         def flush() -> None:
             self._session.flush()
-            untold, self._untold = self._untold, None
+            untold = self._take_untold(turn, everything=everything)
             if untold is not None:
                 told.append(untold)
                 raise untold
@@ -274,6 +384,7 @@ class AsyncRecording(Statements[Said]):
 
         """
         check_key(key)
+        check_action(action, awaits=True)
         async with self._gates.only(key) as alone:
             last = await self._latest(key)
             known = known_value(self.id, key, last, retry=retry and alone)

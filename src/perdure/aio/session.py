@@ -5,11 +5,13 @@ at a time takes all that is there and commits it together, so that a session nev
 than one, however many tasks append to it.
 """
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Self, TypedDict, TypeVar
 
+from perdure.aio.appending import Group, One, Several
 from perdure.aio.artifacts import SessionSaving
 from perdure.aio.keeping import SessionKeeping
 from perdure.aio.outcomes import (
@@ -20,6 +22,7 @@ from perdure.aio.outcomes import (
     Ready,
     end_context,
     made_in_thread,
+    without_frames,
 )
 from perdure.aio.recording import AsyncRecording
 from perdure.aio.subagents import SessionDelegating
@@ -31,7 +34,6 @@ from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store.drafts import drafts_of
-from perdure.store.queue import Accepted
 from perdure.store.resumed import Resumed
 from perdure.store.session import Session
 from perdure.store.viewing import Viewing
@@ -75,10 +77,12 @@ class AsyncSession(
         self._others = others
         self._runtime = runtime
         self._released = released
-        self._lane: Lane[_Group | Call[None]] = Lane(commits)
+        self._lane: Lane[Group | Call[None]] = Lane(commits)
         self._closing = False
         self._given_back = False
         self._untold: BaseException | None = None
+        self._failed: list[Outcome[Any]] = []
+        self._never: dict[tuple[str | None, str | None], Exception] = {}
         super().__init__()
 
     def _begin(self) -> None:
@@ -123,7 +127,14 @@ class AsyncSession(
         return self._session.resumed
 
     def _ask_views(self, question: Callable[[Viewing], T]) -> Awaiting[T]:
-        return Later(partial(self._in_thread, question, self._session))
+        return Later(partial(self._ask_behind, question))
+
+    async def _ask_behind(self, question: Callable[[Viewing], T]) -> T:
+        """Ask when all that was queued before is in the log."""
+        call = Call(self._session.flush)
+        self._lane.put(call, self._work)
+        await call.wait(self._others.run)
+        return await self._in_thread(question, self._session)
 
     def _seen(self) -> tuple[Viewing, Pool]:
         return self._session, self._others
@@ -159,7 +170,28 @@ class AsyncSession(
         def make() -> list[Draft]:
             return [draft(type, data, time=now, **options)]
 
-        return _One(self._leave, self._remember, self._start(make))
+        return One(self._leave, self._remember, self._start(make, turn=turn))
+
+    def _append_behind(
+        self, check: Callable[[], object], kind: str, data: Any, *, agent: str | None, turn: str
+    ) -> Awaiting[Event]:
+        """Begin a turn as `append`, unless `check` raises, called behind all that is queued.
+
+        Then what was queued for the turn meanwhile is refused as well.
+        """
+        now = self._runtime.now_ms()
+
+        def begin() -> None:
+            try:
+                check()
+            except Exception as error:
+                self._never[agent, turn] = error
+                raise
+
+        def make() -> list[Draft]:
+            return [draft(kind, data, time=now, agent=agent, turn=turn)]
+
+        return One(self._leave, self._remember, self._start(make, turn=turn, check=begin))
 
     def append_many(
         self, events: Iterable[Mapping[str, Any]], *, at: int | None = None
@@ -171,9 +203,7 @@ class AsyncSession(
 
         """
         now = self._runtime.now_ms()
-        return _Several(
-            self._leave, self._remember, self._start(lambda: drafts_of(events, now), at)
-        )
+        return Several(self._leave, self._remember, self._start(lambda: drafts_of(events, now), at))
 
     def buffer(
         self,
@@ -198,7 +228,7 @@ class AsyncSession(
         """
         now = self._runtime.now_ms() if time is None else time
         options = _Options(agent=agent, turn=turn, key=key, ignorable=ignorable)
-        group = _Group()
+        group = Group(turn=turn)
         try:
             self._check()
             made = draft(type, data, time=now, **options)
@@ -207,10 +237,10 @@ class AsyncSession(
                 return Ready(self._session.buffer(type, data, time=now, **options))
             group.drafts = [made]
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
-            group.outcome.fail(error)
+            self._refuse_group(group, error)
         else:
             self._put(group)
-        return _One(self._leave, self._remember, group)
+        return One(self._leave, self._remember, group)
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -222,9 +252,7 @@ class AsyncSession(
 
         """
         self._check()
-        call = Call(self._session.flush, untold=self._remember_end)
-        self._lane.put(call, self._work)
-        await call.wait(self._others.run)
+        await self._flushing(everything=True).wait(self._others.run)
 
     async def close(self) -> None:
         """Store what is buffered and give the session back; harmless when repeated.
@@ -263,29 +291,42 @@ class AsyncSession(
         if self._closing:
             raise SessionClosed(self.id, "this writer was closed")
 
-    def _start(self, make: Callable[[], list[Draft]], at: int | None = None) -> "_Group":
-        group = _Group(at)
+    def _start(
+        self,
+        make: Callable[[], list[Draft]],
+        at: int | None = None,
+        *,
+        turn: str | None = None,
+        check: Callable[[], object] | None = None,
+    ) -> Group:
+        group = Group(at, turn=turn, check=check)
         try:
             self._check()
             group.drafts = make()
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
-            group.outcome.fail(error)
+            self._refuse_group(group, error)
         else:
             self._put(group)
         return group
 
-    def _put(self, group: "_Group") -> None:
+    def _put(self, group: Group) -> None:
         """Queue the events, here if that needs no disk, and have them committed."""
         with self._order:
-            if self._behind or self._session.needs_reading(group.drafts):
+            behind = self._behind or group.check is not None
+            if behind or self._session.needs_reading(group.drafts):
                 # Whatever comes after it goes the same way, or the order would be another one.
                 self._behind += 1
             elif not self._admit(group):
                 return
         self._lane.put(group, self._work)
 
-    def _admit(self, group: "_Group") -> bool:
+    def _admit(self, group: Group) -> bool:
         try:
+            if group.check is not None:
+                group.check()
+            for each in group.drafts if self._never else ():
+                if (never := self._never.get((each.agent, each.turn))) is not None:
+                    raise copy.copy(never)
             self._session.admit(group.drafts, group.own, at=group.at, keep=group.outcome.abandoned)
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
             self._fail(group, error)
@@ -293,20 +334,50 @@ class AsyncSession(
         group.admitted = True
         return True
 
-    def _fail(self, group: "_Group", error: BaseException) -> None:
-        if not group.outcome.fail(error) and group.lost:
+    def _refuse_group(self, group: Group, error: Exception) -> None:
+        group.outcome.fail(without_frames(error))
+        self._note_failure(group.outcome)
+
+    def _fail(self, group: Group, error: BaseException) -> None:
+        if group.outcome.fail(error):
+            self._note_failure(group.outcome)
+        elif group.lost:
             self._remember(error)
 
     def _remember(self, error: BaseException) -> None:
         """Keep what went wrong for the next call, as nobody waits for it."""
         self._untold = self._untold or error
 
+    def _note_failure(self, outcome: Outcome[Any]) -> None:
+        """Keep what somebody may still await, for the end of its turn, a flush or the close."""
+        with self._order:
+            self._failed = [each for each in self._failed if not each.told]
+            self._failed.append(outcome)
+
+    def _take_untold(
+        self, turn: str | None = None, *, everything: bool = False
+    ) -> BaseException | None:
+        """What went wrong first of what nobody was told: thrown away, or made in `turn`."""
+        untold, self._untold = self._untold, None
+        with self._order:
+            due = [
+                each
+                for each in self._failed
+                if everything or (turn is not None and each.turn == turn)
+            ]
+            self._failed = [each for each in self._failed if each not in due]
+        for each in due:
+            if not each.told:
+                each.told = True
+                untold = untold or each.error
+        return untold
+
     def _remember_end(self, error: BaseException) -> None:
         # What is still held fails again by itself; a dead writer would fall silent.
         if self._session.closed:
             self._remember(error)
 
-    def _leave(self, group: "_Group") -> bool:
+    def _leave(self, group: Group) -> bool:
         """Nobody waits for these events any more; False if they had failed before.
 
         They are kept as if they had been buffered.
@@ -316,11 +387,11 @@ class AsyncSession(
 
     # --- in worker threads -----------------------------------------------------------------------
 
-    def _work(self, jobs: "Sequence[_Group | Call[None]]") -> None:
+    def _work(self, jobs: Sequence[Group | Call[None]]) -> None:
         """Do what is queued: events that stand together in one commit where that is possible."""
-        groups: list[_Group] = []
+        groups: list[Group] = []
         for job in jobs:
-            if isinstance(job, _Group):
+            if isinstance(job, Group):
                 if job.admitted or self._admit_behind(job):
                     groups.append(job)
             else:
@@ -333,13 +404,15 @@ class AsyncSession(
             self._given_back = True
             self._released(self.id)
 
-    def _admit_behind(self, group: "_Group") -> bool:
+    def _admit_behind(self, group: Group) -> bool:
         admitted = self._admit(group)
         with self._order:
             self._behind -= 1
+            if not self._behind:
+                self._never.clear()
         return admitted
 
-    def _settle(self, groups: "Sequence[_Group]") -> None:
+    def _settle(self, groups: Sequence[Group]) -> None:
         if not groups:
             return
         for group in groups:
@@ -360,92 +433,6 @@ class AsyncSession(
 
     def _close(self) -> None:
         self._session.close()
-        untold, self._untold = self._untold, None
+        untold = self._take_untold(everything=True)
         if untold is not None:
             raise untold
-
-
-class _Group:
-    """The events of one call, on their way to the log."""
-
-    def __init__(self, at: int | None = None) -> None:
-        self.at = at
-        self.drafts: Sequence[Draft] = ()
-        self.own: list[Accepted] = []
-        self.admitted = False
-        self.outcome: Outcome[None] = Outcome()
-
-    @property
-    def lost(self) -> bool:
-        """Whether no later commit will store what is not stored."""
-        return not self.own or any(
-            not one.durable and (one.withdrawn or one.failure is not None) for one in self.own
-        )
-
-
-class _Appending(Awaiting[T]):
-    """What `append` returns: waits for the commit."""
-
-    def __init__(
-        self,
-        leave: Callable[[_Group], bool],
-        remember: Callable[[BaseException], None],
-        group: _Group,
-    ) -> None:
-        self._leave = leave
-        self._remember = remember
-        self._group = group
-        self._waiters = 0
-        self._begun = False
-
-    def _events(self) -> list[Event]:
-        return [one.event for one in self._group.own]
-
-    async def _until_durable(self) -> None:
-        outcome = self._group.outcome
-        self._begun = True
-        self._waiters += 1
-        try:
-            await outcome.wait()
-        except GeneratorExit:
-            self._forget()
-            raise
-        except BaseException:
-            if self._waiters == 1 and not self._leave(self._group):
-                outcome.result()
-            raise
-        finally:
-            self._waiters -= 1
-        outcome.result()
-
-    def _never_begun(self) -> None:
-        self._begun = True
-        if not self._leave(self._group):
-            self._group.outcome.result()
-
-    def _forget(self) -> None:
-        """Nobody will wait: a failure is kept for the next call.
-
-        The collector may call this at any place, so nothing may be locked here.
-        """
-        # In this order: the thread that decides looks the other way round.
-        self._group.outcome.abandoned = True
-        if self._group.outcome.error is not None:
-            self._remember(self._group.outcome.error)
-
-    def __del__(self) -> None:
-        """Its result is thrown away."""
-        if not self._begun:
-            self._forget()
-
-
-class _One(_Appending[Event]):
-    async def _wait(self) -> Event:
-        await self._until_durable()
-        return self._events()[0]
-
-
-class _Several(_Appending[list[Event]]):
-    async def _wait(self) -> list[Event]:
-        await self._until_durable()
-        return self._events()

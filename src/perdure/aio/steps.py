@@ -1,6 +1,7 @@
 """Turns and steps for tasks: what is said goes into the log at the call, awaiting it waits."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -26,12 +27,21 @@ Said = Awaiting[Event]
 class Noted(Awaiting[T]):
     """What is `awaited`, of which something was noted that a failure takes back."""
 
-    def __init__(self, awaited: Awaiting[T], take_back: Callable[[], object]) -> None:
-        """Call `take_back` when it fails."""
+    def __init__(
+        self, awaited: Awaiting[T], take_back: Callable[[], object], must: str | None = None
+    ) -> None:
+        """Call `take_back` when it fails; `must` names it if it has to be awaited."""
         self._awaited = awaited
         self._take_back = take_back
+        self._must = must
+
+    @property
+    def failed(self) -> bool:
+        """As what is awaited."""
+        return self._awaited.failed
 
     async def _wait(self) -> T:
+        self._must = None
         try:
             return await self._awaited
         except Exception:
@@ -39,7 +49,13 @@ class Noted(Awaiting[T]):
             raise
 
     def _never_begun(self) -> None:
+        self._must = None
         self._awaited._never_begun()  # noqa: SLF001 - it stands for it
+
+    def __del__(self) -> None:
+        """Warn, as of a coroutine that was never awaited."""
+        if self._must is not None:
+            warnings.warn(f"{self._must} was never awaited", RuntimeWarning, stacklevel=2)
 
 
 async def _leave(

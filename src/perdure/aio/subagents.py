@@ -11,7 +11,7 @@ from perdure.model import values
 from perdure.model.event import Event
 from perdure.store.members import Failure
 from perdure.store.session import Session
-from perdure.store.subagents import Task, ended, unborn
+from perdure.store.subagents import Task, unborn
 
 __all__ = ["SessionDelegating"]
 
@@ -60,6 +60,9 @@ class SessionDelegating(ABC):
 
     @abstractmethod
     def _check(self) -> None: ...
+
+    @abstractmethod
+    def _in_order(self, call: Callable[..., Event], **options: Any) -> Awaitable[Event]: ...
 
     def subagent(
         self,
@@ -115,16 +118,16 @@ class SessionDelegating(ABC):
                 await self.append(*unborn(planned, error), agent=agent, turn=turn)
             raise
 
-    async def end_subagent(
+    def end_subagent(
         self,
         id: str,
-        status: str,
-        result: Any = None,
+        status: str = "completed",
         *,
+        result: Any = None,
         error: Failure | None = None,
         agent: str | None = None,
         turn: str | None = None,
-    ) -> Event:
+    ) -> Awaitable[Event]:
         """Say how a sub-agent ended, as `Session.end_subagent`."""
-        data = ended(id, status, result, error)
-        return await self.append("subagent/end", data, agent=agent, turn=turn)
+        how = {"status": status, "result": result, "error": error}
+        return self._in_order(self._session.end_subagent, id=id, **how, agent=agent, turn=turn)

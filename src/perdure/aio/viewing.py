@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from types import EllipsisType
 from typing import Any, TypeVar
 
 from perdure.aio.outcomes import Awaiting
@@ -50,7 +51,7 @@ class AsyncViewing(ABC):
         """What the agent's model has been told and has said, as `Session.messages`."""
         return self._ask_views(lambda seen: seen.messages(agent, at=at, format=format))
 
-    def branches(self, agent: str | None = None) -> Awaiting[list[Branch]]:
+    def branches(self, agent: str | EllipsisType | None = ...) -> Awaiting[list[Branch]]:
         """All turns as a tree, as `Session.branches`."""
         return self._ask_views(lambda seen: seen.branches(agent))
 

@@ -20,6 +20,7 @@ from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending, Piece, Problem
 
 __all__ = [
+    "DERIVED_BYTES_MAX",
     "Aside",
     "Backend",
     "Blob",
@@ -31,6 +32,9 @@ __all__ = [
     "check_derived_name",
     "check_place",
 ]
+
+DERIVED_BYTES_MAX = 256 * 1024 * 1024
+"""Of what is derived, so much under one name: it is read into memory as a whole."""
 
 _PLACE = re.compile("[a-z0-9-]{1,128}")
 _DERIVED_NAME = re.compile("[a-z0-9-]{1,64}")
@@ -315,7 +319,8 @@ class Backend(ABC):
         """All bytes that are kept under `name`, from one state of it; None if none are.
 
         What is derived can be made from the log again. It is never synced: after a crash it may be
-        older, torn, or gone, so it has to check itself. Takes no lock.
+        older, torn, or gone, so it has to check itself. Takes no lock. More than
+        `DERIVED_BYTES_MAX` are as if there were none: nobody reads what somebody blew up.
 
         Raises:
             InvalidValue: `name` is none.
@@ -326,6 +331,8 @@ class Backend(ABC):
     @abstractmethod
     def put_derived(self, hold: Hold, name: str, data: bytes, *, at: int | None = None) -> None:
         """Keep `data` under `name`: in the place of all that is there, or behind it.
+
+        It should not come to more than `DERIVED_BYTES_MAX`.
 
         Without `at` it takes the place of everything, in one step that a reader sees whole or not
         at all. With `at` it is appended, if exactly so many bytes are there. `name` is 1 to 64

@@ -4,6 +4,7 @@ Ids, types, folders and texts come from files that anybody may have written. Cha
 terminal acts on, that turn the direction of text or that break a line are shown as escapes.
 """
 
+import codecs
 import errno
 import json
 import os
@@ -112,9 +113,24 @@ def json_line(value: Any) -> None:
     sys.stdout.write(_json(value) + "\n")
 
 
-def document(value: Any) -> None:
-    """Print the JSON document of a command."""
-    sys.stdout.write(_json(value, indent=2) + "\n")
+def document(value: Any, *, readable: bool = False) -> None:
+    """Print the JSON document of a command.
+
+    In ASCII, which every program reads; `readable`: for people, with the characters that the output
+    can carry, but for those that a terminal would obey. It is the same JSON either way.
+    """
+    if readable and _is_unicode(sys.stdout.encoding):
+        text = values.text(json.dumps(value, ensure_ascii=False, indent=2))
+        sys.stdout.write(_OUTSIDE_ASCII.sub(_json_escape_hostile, text) + "\n")
+    else:
+        sys.stdout.write(_json(value, indent=2) + "\n")
+
+
+def _is_unicode(encoding: str | None) -> bool:
+    try:
+        return codecs.lookup(encoding or "ascii").name.startswith("utf")
+    except LookupError:
+        return False
 
 
 def record_line(raw: bytes) -> None:

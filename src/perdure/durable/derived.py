@@ -16,14 +16,15 @@ _BUILDING = "."
 """What begins so was being built by a writer that died."""
 
 
-def read(folder: Folder, name: str) -> bytes | None:
-    """All bytes of a file; None if there is none."""
+def read(folder: Folder, name: str, most: int) -> bytes | None:
+    """All bytes of a file; None if there is none, or it has more than `most`."""
     try:
         file = ReadFile(folder, name)
     except FileNotFoundError:
         return None
     try:
-        return file.read(0, file.size())
+        size = file.size()
+        return file.read(0, size) if size <= most else None
     finally:
         file.close()
 

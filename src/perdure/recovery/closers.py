@@ -46,6 +46,15 @@ _UNKNOWN = (
     "The process ended while this call was running, so its outcome is unknown. Repeat it only if "
     "it is read-only or idempotent; otherwise find out first what it did."
 )
+# The same where the process lives on, and ended the turn itself.
+_NOT_STARTED_GIVEN_UP = (
+    "This call was given up before it was started. Nothing of it ran: ask for it again if it is "
+    "still wanted."
+)
+_UNKNOWN_GIVEN_UP = (
+    "This call was given up while it was running, so its outcome is unknown. Repeat it only if it "
+    "is read-only or idempotent; otherwise find out first what it did."
+)
 _JOB = "The process that ran this job ended before the job did."
 
 
@@ -220,11 +229,16 @@ class OpenWork:
             yield "job/end", JobEnd(id=job, status="interrupted", error=error), *where
 
 
-def unanswered(*, started: bool) -> Error:
-    """Why a call has no result; `started` says whether its `tool/call` was recorded."""
+def unanswered(*, started: bool, given_up: bool = False) -> Error:
+    """Why a call has no result; `started` says whether its `tool/call` was recorded.
+
+    `given_up`: its turn was ended by the process that began it, not by the death of that.
+    """
     if started:
-        return Error(code=TOOL_OUTCOME_UNKNOWN, message=_UNKNOWN)
-    return Error(code=TOOL_NOT_STARTED, message=_NOT_STARTED)
+        text = _UNKNOWN_GIVEN_UP if given_up else _UNKNOWN
+        return Error(code=TOOL_OUTCOME_UNKNOWN, message=text)
+    text = _NOT_STARTED_GIVEN_UP if given_up else _NOT_STARTED
+    return Error(code=TOOL_NOT_STARTED, message=text)
 
 
 def _calls(content: Any) -> Iterator[str]:

@@ -52,7 +52,7 @@ class Presets(Generic[B]):
         """
         build = self._builders.get(preset or "")
         if build is None:
-            raise PresetUnknown(session or "new", preset, self.names)
+            raise PresetUnknown(session, preset, self.names)
         return build
 
     def to_resume(self) -> list[str]:
@@ -100,7 +100,7 @@ class Agents(Generic[A]):
             As `Store.create`; what the preset's function raises goes on, the session is closed.
 
         """
-        build = self._presets.named(preset, id)
+        build = self._presets.named(preset, None)
         session = self._store.create(id, cwd=cwd, preset=preset, config=config)
         return _built(build, session)
 

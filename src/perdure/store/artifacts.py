@@ -203,7 +203,9 @@ class Extracting(ABC):
             if each.name == name:
                 return content_of(self._backend, id, each.blob)
         reason = f"session {id!r} has no artifact {values.shown(name)}"
-        raise InvalidValue("name", reason, hint="store.artifacts(id) lists them")
+        raise InvalidValue(
+            "name", reason, hint="store.artifacts(id), `perdure artifacts` lists them"
+        )
 
     def extract(
         self,
@@ -222,7 +224,7 @@ class Extracting(ABC):
         none that `save_artifact` takes.
 
         Raises:
-            InvalidValue: `names` is one string.
+            InvalidValue: `names` is one string, or `folder` can be no path.
             UnsafeFile, StorageUnavailable: the folder cannot be used.
             StorageFull: what was written before is there.
             As `artifacts`.
@@ -230,11 +232,14 @@ class Extracting(ABC):
         """
         if isinstance(names, str):
             raise InvalidValue("names", "is one string", hint="a list of names")
+        place = str(Path(folder).expanduser().absolute())
+        if "\0" in place:
+            raise InvalidValue("folder", f"{values.shown(place)} names no folder")
         found = {each.name: each for each in self.artifacts(id)}
         wanted = [*found] if names is None else [*dict.fromkeys(names)]
         written: list[str] = []
         skipped: list[Skipped] = []
-        with _opened(str(Path(folder).expanduser().absolute())) as root:
+        with _opened(place) as root:
             target = _Target(root, self._runtime, overwrite=overwrite)
             for name in wanted:
                 try:

@@ -1,5 +1,6 @@
 """What is open in a turn, from what was said in it, and the events that close it."""
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,22 +9,13 @@ from typing import Any
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import draft
-from perdure.model.vocabulary import TOOL_NOT_STARTED, TOOL_OUTCOME_UNKNOWN
-from perdure.store.members import blocks_of, data_of, failure_of
+from perdure.recovery.closers import unanswered
+from perdure.store.members import data_of, failure_of
 
 __all__ = ["REASONS", "Book", "Hold", "Said", "check_reason", "check_start", "ending"]
 
 REASONS = ("completed", "aborted", "blocked", "error", "max-tokens")
 """How a turn may end; `interrupted` is for those that nobody ended."""
-
-_NOT_STARTED = (
-    "This call was given up before it was started. Nothing of it ran: ask for it again if it is "
-    "still wanted."
-)
-_UNKNOWN = (
-    "This call was given up while it was running, so its outcome is unknown. Repeat it only if it "
-    "is read-only or idempotent; otherwise find out first what it did."
-)
 
 Said = tuple[str, dict[str, Any]]
 """The type and the data of an event."""
@@ -43,6 +35,8 @@ class Book:
         self.steps = 0
         self.step: int | None = None
         self.ended = False
+        # Why it never began.
+        self.refused: Exception | None = None
         self.calls: dict[str, bool] = {}
         # Reentrant: a signal handler may end the turn that it interrupts.
         self.lock = threading.RLock()
@@ -54,6 +48,8 @@ class Book:
             InvalidValue: it has.
 
         """
+        if self.refused is not None:
+            raise copy.copy(self.refused)
         if self.ended:
             whose = f"of session {values.shown(self._session)}"
             raise InvalidValue(
@@ -153,13 +149,9 @@ class Book:
         """A result for each call that has none, in the order in which they were asked for."""
         answers: list[Said] = []
         for call, started in self.calls.items():
-            code = TOOL_OUTCOME_UNKNOWN if started else TOOL_NOT_STARTED
-            message = _UNKNOWN if started else _NOT_STARTED
-            members = {
-                "id": call,
-                "content": blocks_of(message),
-                "error": {"code": code, "message": message},
-            }
+            why = unanswered(started=started, given_up=True)
+            error = {"code": why.code, "message": why.message}
+            members = {"id": call, "content": why.message, "error": error}
             answers.append(("tool/result", data_of("tool/result", members)))
         return answers
 
@@ -194,9 +186,12 @@ def check_start(book: Book, members: dict[str, Any]) -> None:
     """Demand what a turn can begin with, before anything is said for it.
 
     Raises:
-        InvalidValue: an id or a member cannot be kept.
+        InvalidValue: an id or a member cannot be kept, or two say different things.
 
     """
+    if members["parent"] is not None and members["replaces"] is not None:
+        reason = "another version of a turn follows what that one follows"
+        raise InvalidValue("parent", reason, hint="leave out parent, or replaces")
     data = data_of("turn/start", members)
     draft("turn/start", data, time=0, agent=book.agent, turn=book.turn)
 

@@ -300,17 +300,18 @@ class Keeper:
         return self._line(fold, {}, put, open_, 0, base=True)
 
     def _changed_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
-        if self._sizes is None:
+        weighed = self._sizes is not None
+        if not weighed:
             # The rows came from a checkpoint: once for each writer they are weighed.
             self._all_rows(fold, open_)
         sizes = self._sizes or {}
         put, gone = {}, {}
         for name, rows in fold.rows.items():
             set_, removed = rows.changes()
-            # Rows that came and went since are not stored.
-            stored = [key for key in removed if (name, key) in sizes]
+            # Rows that came and went since are not stored; what is not there was not weighed now.
+            stored = [key for key in removed if not weighed or (name, key) in sizes]
             for key in stored:
-                self._live -= sizes.pop((name, key))
+                self._live -= sizes.pop((name, key), 0)
             if stored:
                 gone[name] = stored
             if set_:

@@ -68,6 +68,8 @@ class Committer:
         self.header = header
         # Which of the writers of its store it is, by the order in which they were begun.
         self.born = 0
+        # Whether it began with this writer.
+        self.new = hold is None
         self._backend = backend
         self._hold = hold
         self._staged: Hold | None = None

@@ -52,7 +52,7 @@ def check_digest(digest: object) -> str:
     raise InvalidValue(
         "digest",
         f"{values.shown(digest)} names no content",
-        hint="the 64 hex digits that put_blob returned",
+        hint="the 64 hex digits that put_blob returned; `perdure blob ID` lists them",
     )
 
 

@@ -5,6 +5,8 @@ attempt has the caller's key, a further one the key with its number behind it, s
 every attempt. An intent without an outcome means that nobody knows whether it happened.
 """
 
+import functools
+import inspect
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ __all__ = [
     "Attempt",
     "Find",
     "Gates",
+    "check_action",
     "check_key",
     "completed",
     "failed",
@@ -32,6 +35,7 @@ __all__ = [
     "key_of",
     "known_value",
     "latest",
+    "not_awaited",
     "settlement",
 ]
 
@@ -83,17 +87,71 @@ def check_key(key: object) -> str:
     return key
 
 
+def check_action(action: object, *, awaits: bool) -> None:
+    """Demand what can be called for its value; `awaits` says whether coroutines are awaited.
+
+    Raises:
+        InvalidValue: it cannot, or a call of it would do nothing yet.
+
+    """
+    if not callable(action):
+        hint = "a function without parameters, as in lambda: send(mail)"
+        raise InvalidValue("action", f"{values.shown(action)} cannot be called", hint=hint)
+    asked: Any = action
+    while isinstance(asked, functools.partial):
+        asked = asked.func
+    for each in (asked, getattr(asked, "__call__", None)):  # noqa: B004 - what it is, not whether
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            reason = f"{values.shown(action)} makes a generator: a call of it does nothing yet"
+            raise InvalidValue("action", reason, hint="a function that does it and returns")
+        if not awaits and inspect.iscoroutinefunction(each):
+            reason = f"{values.shown(action)} is a coroutine function, which nobody awaits here"
+            raise InvalidValue("action", reason, hint=_AWAITED)
+
+
+_AWAITED = "await it with the session of perdure.aio, or give a function that does it"
+
+
+def not_awaited(value: Any) -> tuple[InvalidValue, dict[str, Any] | None]:
+    """What is wrong with an action that returned an awaitable, and the outcome that is known.
+
+    A coroutine was not begun, and is not any more. Of what else can be awaited nobody knows.
+    """
+    reason = f"{values.shown(value)} has to be awaited, which nobody does here"
+    wrong = InvalidValue("action", reason, hint=_AWAITED)
+    if not inspect.iscoroutine(value) or inspect.getcoroutinestate(value) != "CORO_CREATED":
+        return wrong, None
+    value.close()
+    return wrong, failed({"code": EFFECT_NOT_STARTED, "message": "It was never awaited."})
+
+
 def key_of(key: str, number: int) -> str:
     """The key of the events of an attempt."""
     return key if number == 1 else f"{key} (attempt {number})"
 
 
+_GAP_MAX = 4
+"""So many attempts may be missing in a row."""
+
+
 def latest(find: Find, key: str) -> Attempt:
-    """The last attempt at an effect."""
-    number, intent = 0, None
-    while (further := find(INTENT, key_of(key, number + 1))) is not None:
-        number, intent = number + 1, further
-    return Attempt(number, intent, find(OUTCOME, key_of(key, number)) if number else None)
+    """The last attempt at an effect.
+
+    An outcome stands for its intent: of a log that was damaged one may be left and not the other,
+    and what has happened must not happen again.
+    """
+    last = Attempt(0, None, None)
+    number, missed = 0, 0
+    while missed < _GAP_MAX:
+        number += 1
+        name = key_of(key, number)
+        outcome = find(OUTCOME, name)
+        intent = find(INTENT, name) or outcome
+        if intent is None:
+            missed += 1
+        else:
+            last, missed = Attempt(number, intent, outcome), 0
+    return last
 
 
 class Known(NamedTuple):

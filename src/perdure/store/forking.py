@@ -7,6 +7,7 @@ crash leaves the whole child or none.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from types import EllipsisType
 from typing import Any
 
 from perdure.backends.base import Backend, Hold
@@ -69,9 +70,9 @@ class Forking(ABC):
         new_id: str | None = None,
         turn: str | None = None,
         agent: str | None = None,
-        cwd: str | None = None,
-        preset: str | None = None,
-        config: Any = None,
+        cwd: str | EllipsisType | None = ...,
+        preset: str | EllipsisType | None = ...,
+        config: Any = ...,
     ) -> Session:
         """A new session that begins with the events of another one up to `at`; its writer.
 
@@ -82,9 +83,10 @@ class Forking(ABC):
 
         The records are the same bytes with the same hashes, and keys count as used. Content that
         the events refer to is copied; what is not there any more, or damaged, is written down as
-        expired. `cwd`, `preset` and `config` are those of the other session if left out. The fork
-        of an import speaks the vocabulary, so that its own turns are closed after a crash. The
-        child is durable when this returns, and owes its parent nothing from then on.
+        expired. `cwd`, `preset` and `config` are those of the other session if left out, `cwd` as a
+        resume said it last up to there; with None the child has none. The fork of an import speaks
+        the vocabulary, so that its own turns are closed after a crash. The child is durable when
+        this returns, and owes its parent nothing from then on.
 
         Of a damaged session, an `at` or `turn` before the damage can be forked.
 
@@ -108,11 +110,11 @@ class Forking(ABC):
         header = new_header(
             child,
             created_at=self._runtime.now_ms(),
-            cwd=_cwd_of(parent) if cwd is None else cwd,
+            cwd=_cwd_of(parent, prefix) if cwd is ... else cwd,
             parent=Parent(id, prefix.seq),
             seed=prefix.seq + 1,
-            preset=parent.preset if preset is None else preset,
-            config=parent.config if config is None else config,
+            preset=parent.preset if preset is ... else preset,
+            config=parent.config if config is ... else config,
             vocabulary=_vocabulary_of(parent),
             genesis=parent.genesis,
         )
@@ -178,9 +180,10 @@ class Forking(ABC):
             return descendants_of(self._backend, self._pages, id)
 
 
-def _cwd_of(parent: Header) -> str | None:
-    """The parent's; that of an import is as found, and may be none of this system."""
-    return parent.cwd if parent.cwd is not None and parent.cwd.startswith("/") else None
+def _cwd_of(parent: Header, prefix: Prefix) -> str | None:
+    """The parent's there; that of an import is as found, and may be none of this system."""
+    told = (prefix.cwd, parent.cwd)
+    return next((cwd for cwd in told if cwd is not None and cwd.startswith("/")), None)
 
 
 def _vocabulary_of(parent: Header) -> str | None:

@@ -14,6 +14,7 @@ from perdure.model import values
 from perdure.model.event import Draft
 from perdure.model.header import VOCABULARY, Header
 from perdure.model.record import Position, Record, seal
+from perdure.model.vocabulary import SessionRun, fitting
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.walk import Known, Walk
 from perdure.store.content import Mentions, expired_in
@@ -24,6 +25,7 @@ from perdure.store.survey import Facts
 __all__ = ["Place", "Prefix", "prefix_of", "shortened"]
 
 _START, _END = "turn/start", "turn/end"
+_RUNS = ("session/started", "session/resumed")
 
 
 class Place(NamedTuple):
@@ -42,6 +44,7 @@ class Prefix(NamedTuple):
         cover: position of the record that holds it.
         work: what is open there; jobs, never a turn.
         keys: which event holds which (type, key).
+        cwd: where its last run said that it works from then on; None: where the header says.
         content: digests of stored content that the events refer to, in order.
         expired: digests of content that they refer to and that is not stored any more, in order.
 
@@ -51,6 +54,7 @@ class Prefix(NamedTuple):
     cover: Position
     work: OpenWork
     keys: Keys
+    cwd: str | None = None
     content: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
 
@@ -84,7 +88,7 @@ def prefix_of(source: Side, session: str, place: Place) -> tuple[Header, Prefix]
         scout = log.again(at)
     if scout.before != at:
         _refuse(session, at, log.until.seq, scout)
-    prefix = Prefix(at, scout.cover, scout.work, scout.keys)
+    prefix = Prefix(at, scout.cover, scout.work, scout.keys, scout.cwd)
     # Listed when the events are known: content is put before the event that refers to it.
     stored = [*source.backend.blobs(session)]
     gone = scout.late - {blob.digest for blob in stored}
@@ -244,6 +248,7 @@ class _Scout:
         cover: position of the record that holds the event at the place.
         work: what is open at the place, if no turn is.
         keys: keys of the events up to the place.
+        cwd: where its last run said that it works, up to the place.
         late: digests of content that expired behind the place.
 
     """
@@ -257,7 +262,9 @@ class _Scout:
         self.cover = Position(-1, header.genesis)
         self.work = OpenWork()
         self.keys: Keys = {}
+        self.cwd: str | None = None
         self.late: set[str] = set()
+        self._seed = header.seed
         self._native = header.vocabulary == VOCABULARY
         self._turn = turn
 
@@ -271,6 +278,8 @@ class _Scout:
             for part in shortened(record, at):
                 self.before = max([self.before, *self._fold(part)])
             self.cover = record.position
+            if record.type in _RUNS:
+                self._look_for_cwd(record, at)
             if record.fields.key is not None:
                 self.keys[record.type, record.fields.key] = record.first
         if record.last > at:
@@ -289,6 +298,13 @@ class _Scout:
         self.work.record(record)
         inside = self._native and self.work.in_turn
         return [] if inside else [max(record.first, start), record.last]
+
+    def _look_for_cwd(self, record: Record, at: int) -> None:
+        for event in record.events(self._seed):
+            run = fitting(event) if event.seq <= at else None
+            # What was inherited is said of another session, whose folder this one left.
+            if isinstance(run, SessionRun) and run.cwd is not None:
+                self.cwd = run.cwd
 
     def _look_for_turn(self, record: Record) -> None:
         for event in record.events():

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from perdure.backends.base import Backend, Stored
 from perdure.durable.locks import Holder
+from perdure.errors import PerdureError
 from perdure.evidence import About
 from perdure.model.event import Draft, Event
 from perdure.model.header import VOCABULARY, Header, encode_header
@@ -13,7 +14,7 @@ from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Problem, Walk
 from perdure.store.content import content_of
-from perdure.store.folding import Folds
+from perdure.store.folding import Folds, Loaded
 from perdure.store.refusing import damage
 from perdure.store.survey import Facts, Survey
 from perdure.store.viewing import Viewing
@@ -55,6 +56,8 @@ class Inspection(Viewing):
         self.holder: Holder | None = backend.holder(session)
         self._whole: Facts | None = None
         self._closers: list[Event] | None = None
+        # What the log was folded to, and the revision it had; nobody folds on in it.
+        self._loaded: tuple[str, Loaded] | None = None
 
     def __repr__(self) -> str:
         """Which session; its state is not looked up for this."""
@@ -199,16 +202,33 @@ class Inspection(Viewing):
     def fold(self, *, closed: bool = True) -> Fold:
         """The rows of all views at the end of the log; `closed` adds what closes abandoned work.
 
-        Reads the checkpoint and what came after it, and all of the log where there is none.
+        Reads the checkpoint and what came after it, and all of the log where there is none; nothing
+        of it again while the log stays as it is. It is the caller's own.
 
         Raises:
             SessionDamaged: what was read does not hold together.
             FormatUnsupported: another version wrote it.
 
         """
-        found = self._folds.load(self.id)
+        kept = self._load()
+        # Threads may ask at once: what is kept is looked at alone.
+        found = kept._replace(fold=kept.fold.copy())
         last = found.fold.position.seq
         return found.close(self._close(last, found.work.closers()) if closed else [])
+
+    def _load(self) -> Loaded:
+        try:
+            revision = self._backend.lasting_revision(self.id)
+        except PerdureError:
+            # Whoever reads the log says it best.
+            revision = None
+        known = self._loaded
+        if known is not None and known[0] == revision:
+            return known[1]
+        # Asked for before: what comes meanwhile has another revision.
+        loaded = self._folds.load(self.id)
+        self._loaded = None if revision is None else (revision, loaded)
+        return loaded
 
     def _events_from(self, seq: int) -> Iterator[Event]:
         return self._folds.events(self.id, seq)

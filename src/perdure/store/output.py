@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import TYPE_PATTERN
-from perdure.store.members import Content, Failure, blocks_of, data_of, failure_of
+from perdure.store.members import Content, Failure, data_of, failure_of
 from perdure.store.session import Session
 from perdure.store.turns import StepWriting, TurnWriting
 
@@ -205,14 +205,14 @@ class OutputListening(ABC, Generic[R]):
     def on_tool_result(
         self,
         id: str,
-        content: Content,
+        content: Any,
         *,
         error: Failure | None = None,
     ) -> R:
-        """What a tool answered; a result that comes behind its turn is kept in that turn."""
+        """What a tool answered, as `Step.result`; one that comes behind its turn is kept in it."""
 
         def act() -> Any:
-            members = {"id": id, "content": blocks_of(content), "error": failure_of(error)}
+            members = {"id": id, "content": content, "error": failure_of(error)}
             data = data_of("tool/result", members)
             made_in, turn = self._calls.pop(id, None), self.turn
             if turn is not None and made_in in (None, turn.id):
@@ -226,10 +226,10 @@ class OutputListening(ABC, Generic[R]):
         *,
         response: str | None = None,
         model: str | None = None,
-        input: int = 0,  # noqa: A002
-        output: int = 0,
-        cached: int = 0,
-        reasoning: int = 0,
+        input: int | None = None,  # noqa: A002
+        output: int | None = None,
+        cached: int | None = None,
+        reasoning: int | None = None,
         cost: float | None = None,
         currency: str | None = None,
     ) -> R:

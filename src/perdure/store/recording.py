@@ -1,8 +1,10 @@
 """The recorder: a session's turns, statements and effects, each durable when it has to be."""
 
+import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ from perdure.store.effects import (
     INTENT,
     OUTCOME,
     Gates,
+    check_action,
     check_key,
     completed,
     failed,
@@ -24,16 +27,22 @@ from perdure.store.effects import (
     key_of,
     known_value,
     latest,
+    not_awaited,
     settlement,
 )
-from perdure.store.members import Failure, data_of
+from perdure.store.members import Content, Failure, data_of, failure_of
 from perdure.store.queue import Accepted, Queue
 from perdure.store.statements import Statements
 from perdure.store.turns import Turn
 from perdure.views import conversation
+from perdure.views.endings import Endings
 from perdure.views.fold import Fold
 
-__all__ = ["Desk", "Recording"]
+__all__ = ["RUNS", "Desk", "Recording"]
+
+
+RUNS = ("session/started", "session/resumed")
+"""Types of events that say who begins to write."""
 
 
 class Desk:
@@ -53,11 +62,14 @@ class Desk:
                 self._run = token()
             return self._run
 
-    def begins(self, position: Position) -> bool:
-        """Whether the log, which ends at `position`, has yet to be told who begins; True once."""
+    def begins(self, *, again: bool = False) -> bool:
+        """Whether the log of a new session has yet to be told who begins; True once.
+
+        `again`: it could not be told, whoever is next does it.
+        """
         with self.lock:
-            begins = position.seq < 0 and not self._told
-            self._told = True
+            begins = not self._told
+            self._told = not again
             return begins
 
 
@@ -65,6 +77,7 @@ class Recording(Statements[Event]):
     """The recording half of a session."""
 
     header: Header
+    new: bool
     _queue: Queue
 
     # What the other half does.
@@ -119,7 +132,7 @@ class Recording(Statements[Event]):
 
     @abstractmethod
     def fold(self) -> Fold:
-        """The rows of all views at the last durable position."""
+        """The rows of all views, with everything accepted so far."""
 
     @abstractmethod
     def _check(self) -> None: ...
@@ -153,7 +166,8 @@ class Recording(Statements[Event]):
         random one. The first turn of a new session also records who began it (`session/started`).
 
         Raises:
-            InvalidValue: an id cannot be kept, or the agent has no turn `parent` or `replaces`.
+            InvalidValue: an id cannot be kept, the agent has no turn `parent` or `replaces`, or
+                both are given.
             As `buffer`.
 
         """
@@ -164,10 +178,18 @@ class Recording(Statements[Event]):
         for name, other in (("parent", parent), ("replaces", replaces)):
             if other is not None:
                 self._check_turn(name, other, agent)
-        if self._desk.begins(self.position):
-            self.record_run()
+        self._say_run()
         self._say("turn/start", members, agent=agent, turn=book.turn, durable=False)
         return Turn(book, self._write_in_turn, self._hold_all, self.flush)
+
+    def _say_run(self) -> None:
+        """Have the log of a new session say who began it, once, with its first turn."""
+        if self.new and self._desk.begins():
+            try:
+                self.record_run()
+            except BaseException:
+                self._desk.begins(again=True)
+                raise
 
     def rewind(
         self, to: str | None, *, agent: str | None = None, reason: str | None = None
@@ -189,9 +211,76 @@ class Recording(Statements[Event]):
             self._check_agent(agent)
         return super().rewind(to, agent=agent, reason=reason)
 
+    def compact_context(
+        self,
+        summary: Content,
+        *,
+        first_kept: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        reason: str | None = None,
+        agent: str | None = None,
+        turn: str | None = None,
+    ) -> Event:
+        """From here on `summary` stands for what the agent's model was told before.
+
+        `first_kept` is the `seq` of the first message that is kept as it is; without it none is.
+        `before` and `after` are sizes of the context in tokens. The log keeps everything; to store
+        it in less room is `Session.compact`.
+
+        Raises:
+            InvalidValue: there is nothing of that agent, or no event `first_kept` yet.
+            As `append`.
+
+        """
+        sizes = {"first_kept": first_kept, "before": before, "after": after}
+        data_of("context/compacted", {"summary": summary, "reason": reason, **sizes})
+        self._check_agent(agent)
+        last = self.position.seq
+        if first_kept is not None and not 0 <= first_kept <= max(last, 0):
+            raise InvalidValue(
+                "first_kept",
+                f"there is no event {first_kept}, the last one is {last}",
+                hint='the "seq" of one of messages()',
+            )
+        return super().compact_context(summary, **sizes, reason=reason, agent=agent, turn=turn)
+
+    def end_job(
+        self,
+        id: str,
+        status: str = "completed",
+        *,
+        result: Any = None,
+        error: Failure | None = None,
+        agent: str | None = None,
+        turn: str | None = None,
+    ) -> Event:
+        """The job is over: "completed", "failed" or "cancelled".
+
+        Raises:
+            InvalidValue: another status, or there is no such job.
+            As `append`.
+
+        """
+        members = {"id": id, "status": status, "result": result, "error": failure_of(error)}
+        data_of("job/end", members)
+        self._check_known("jobs", id)
+        return super().end_job(id, status, result=result, error=error, agent=agent, turn=turn)
+
+    def _check_known(self, view: str, id: str) -> None:
+        """Refuse the end of what never began, or so long ago that nobody remembers."""
+        entries = Endings(self.fold().rows[view])
+        if entries.get(id) is None:
+            there = [values.shown(row["id"]) for row in entries.all() if row.get("status") is None]
+            what = {"jobs": "job", "subagents": "sub-agent"}[view]
+            raise InvalidValue(
+                "id",
+                f"no {what} {values.shown(id)} was begun in session {values.shown(self.header.id)}",
+                hint=f"open are {', '.join(there[:10])}" if there else "none is open",
+            )
+
     def _check_agent(self, agent: str | None) -> None:
         """Refuse an agent that nobody knows where there are others: one of them is meant."""
-        self.flush()
         there = conversation.agents(self.fold().rows["conversation"])
         if there and agent not in there:
             names = ", ".join("None" if name is None else values.shown(name) for name in there)
@@ -201,13 +290,12 @@ class Recording(Statements[Event]):
 
     def _check_turn(self, path: str, turn: str, agent: str | None) -> None:
         """Refuse what is no turn of the agent: whoever reads the log could only pass it over."""
-        self.flush()
         fold = self.fold()
-        if turn in conversation.turns(fold.rows["conversation"], agent):
+        if conversation.knows(fold.rows["conversation"], agent, turn):
             return
         if not any(turn == each.turn for each in conversation.branches(fold.history(), agent)):
             reason = f"{values.shown(turn)} is no turn of the agent {_named(agent)}"
-            raise InvalidValue(path, reason, hint="see branches()")
+            raise InvalidValue(path, reason, hint="branches() or `perdure branches` lists them")
 
     def _say(
         self,
@@ -219,7 +307,10 @@ class Recording(Statements[Event]):
         durable: bool = True,
     ) -> Event:
         put = self.append if durable else self.buffer
-        return put(kind, data_of(kind, members), agent=agent, turn=turn)
+        said = put(kind, data_of(kind, members), agent=agent, turn=turn)
+        if kind in RUNS:
+            self._desk.begins()
+        return said
 
     def _write_in_turn(
         self,
@@ -234,18 +325,23 @@ class Recording(Statements[Event]):
         time: int | None = None,
         ignorable: bool = False,
     ) -> Event:
-        book.check(step)
+        # First of all: a forked child must not wait for a lock that its parent's threads hold.
+        self._check()
+        data = data_of(kind, data) if members else data
         put = self.append if durable else self.buffer
-        event = put(
-            kind,
-            data_of(kind, data) if members else data,
-            agent=book.agent,
-            turn=book.turn,
-            key=key,
-            time=time,
-            ignorable=ignorable,
-        )
-        book.note(kind, data)
+        # What waits for no commit is said under the lock, so that no end comes in between.
+        with nullcontext() if durable else book.lock:
+            book.check(step)
+            event = put(
+                kind,
+                data,
+                agent=book.agent,
+                turn=book.turn,
+                key=key,
+                time=time,
+                ignorable=ignorable,
+            )
+            book.note(kind, data)
         return event
 
     def _hold_all(
@@ -274,7 +370,8 @@ class Recording(Statements[Event]):
 
         That it is about to happen is durable before `action` is called, how it ended before this
         returns. A repeat, in any process and in forks, returns what is stored; another thread with
-        the same key waits for the first. `about` (JSON) says in the log what it is.
+        the same key waits for the first. The key alone says which effect it is: `about` (JSON) is a
+        note for people who read the log, kept of the first call and compared with nothing.
 
         With `retry` an effect that failed, or of which nobody knows, is run again as a further
         attempt; one that completed never is.
@@ -283,14 +380,17 @@ class Recording(Statements[Event]):
             EffectUnknown: it was begun, and nothing says how it ended: see `settle_effect`; or
                 `action` asks for the effect that it is itself.
             EffectFailed: it failed before.
-            InvalidValue: the key or `about` cannot be kept, nothing was done; or its value cannot
-                (the path begins with `value`): then it was done, and null is kept.
+            InvalidValue: the key or `about` cannot be kept, or `action` is a coroutine function or
+                none at all: nothing was done. Or its value cannot be kept (the path begins with
+                `value`): then it was done, and null is kept. Or `action` returned what has to be
+                awaited: a coroutine was not begun; of anything else the end is unknown.
             As `append`, before `action` is called; or behind it, then what it did stays accepted.
             What `action` raises, recorded as its failure. What is no `Exception` is not: it leaves
             the effect unknown.
 
         """
         check_key(key)
+        check_action(action, awaits=False)
         self._check()
         with self._desk.gates.only(key) as alone:
             last = latest(self._queue.find, key)
@@ -306,6 +406,11 @@ class Recording(Statements[Event]):
             except Exception as error:
                 close_behind(error, partial(conclude, failed(error)), f"while recording {key!r}")
                 raise
+            if inspect.isawaitable(value):
+                wrong, outcome = not_awaited(value)
+                if outcome is not None:
+                    conclude(outcome)
+                raise wrong
             try:
                 data = completed(value)
             except InvalidValue as wrong:

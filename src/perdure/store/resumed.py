@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from perdure.store.state import Job, Subagent
+from perdure.store.state import Effect, Job, Subagent
 
 __all__ = ["Resumed"]
 
@@ -18,6 +18,8 @@ class Resumed(NamedTuple):
         triggers: what was made of the triggers that wait, by their ids.
         unmade: ids of triggers whose kind nobody makes here; they stay set.
         subagents: sub-agents that have not ended, with their sessions.
+        unknown_effects: effects that were begun and of which nobody knows whether they happened:
+            find out, and say it with `Session.settle_effect`.
 
     """
 
@@ -26,3 +28,4 @@ class Resumed(NamedTuple):
     triggers: Mapping[str, Any]
     unmade: tuple[str, ...]
     subagents: tuple[Subagent, ...]
+    unknown_effects: tuple[Effect, ...]

@@ -12,14 +12,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from perdure.backends.base import Entry
+from perdure.backends.base import Backend, Entry
 from perdure.errors import (
     InvalidValue,
     PerdureError,
+    PersistenceDisabled,
     PresetUnknown,
     SessionNotFound,
     WorkspaceMissing,
 )
+from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, check_cwd
 from perdure.runtime import Runtime
@@ -53,6 +55,7 @@ class Output(Protocol):
 class Resuming(ABC):
     """The part of a store that brings runs back."""
 
+    _backend: Backend
     _runtime: Runtime
 
     @abstractmethod
@@ -93,8 +96,8 @@ class Resuming(ABC):
         Raises:
             SessionNotFound: there is none; LAST: there is none at all.
             WorkspaceMissing, PresetUnknown: nothing was locked or written.
-            InvalidValue: `cwd` is no absolute path, or it was imported: fork it to go on. Nothing
-                was locked or written.
+            InvalidValue: `cwd` is no absolute path, `presets` are no names, or it was imported:
+                fork it to go on. Nothing was locked or written.
             PersistenceDisabled: the store keeps nothing.
             As `writer`. What a trigger or the output raises goes on, and the session is closed.
 
@@ -121,6 +124,11 @@ class Resuming(ABC):
         """Where the run goes on; whether it can is found out without a lock."""
         if cwd is not None:
             check_cwd(cwd)
+        given: object = presets
+        if isinstance(given, str) or not isinstance(given, Collection | None):
+            # A part of a string would be taken for a name.
+            reason = f"{values.shown(given)} is no collection of names"
+            raise InvalidValue("presets", reason, hint='["coder"]')
         found = self.inspect(id)
         header = found.header
         if header is None:
@@ -130,10 +138,10 @@ class Resuming(ABC):
         if presets is not None and header.preset not in presets:
             raise PresetUnknown(id, header.preset, sorted(presets))
         place = header.cwd if cwd is None else cwd
-        if cwd is None and place is not None and not Path(place).is_dir():
+        if cwd is None and place is not None and not _is_folder(place):
             # Perhaps an earlier resume said where it is now.
             place = found.state.cwd
-        if place is not None and not Path(place).is_dir():
+        if place is not None and not _is_folder(place):
             raise WorkspaceMissing(id, place)
         return place
 
@@ -143,9 +151,12 @@ class Resuming(ABC):
         What counts is the time of the last event. Reads the end of every log.
 
         Raises:
-            SessionNotFound: there is none that can be read.
+            SessionNotFound: there is none that can be read; its `session` is "".
+            PersistenceDisabled: the store keeps nothing.
 
         """
+        if not self._backend.persistent:
+            raise PersistenceDisabled("resuming the last session")
         latest: tuple[int, str] | None = None
         for entry in self.list():
             if entry.header is None or entry.header.origin is not None:
@@ -154,7 +165,7 @@ class Resuming(ABC):
             if time is not None and (latest is None or time >= latest[0]):
                 latest = (time, entry.id)
         if latest is None:
-            raise SessionNotFound("last")
+            raise SessionNotFound("")
         return latest[1]
 
     def _last_time(self, id: str) -> int | None:
@@ -169,12 +180,20 @@ class Resuming(ABC):
             return None
 
 
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):
+        # Too long, or no path at all: a header may say anything.
+        return False
+
+
 def _refuse_imported(header: Header) -> None:
     if header.source is not None and header.vocabulary != VOCABULARY:
         raise InvalidValue(
             "id",
             f"session {header.id!r} was imported from {header.source.format}",
-            hint="fork it to go on here: store.fork(id)",
+            hint="fork it to go on here: store.fork(id) or `perdure fork`",
         )
 
 
@@ -189,4 +208,5 @@ def _resumed(session: Session, cwd: str | None, makers: Mapping[str, TriggerMake
         else:
             made[id] = make(trigger.state)
     running = tuple(each for each in state.subagents.values() if each.status is None)
-    return Resumed(cwd, tuple(state.untold_jobs), made, tuple(unmade), running)
+    unknown = tuple(state.effects.values())
+    return Resumed(cwd, tuple(state.untold_jobs), made, tuple(unmade), running, unknown)

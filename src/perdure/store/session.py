@@ -28,6 +28,7 @@ from perdure.store.recording import Recording
 from perdure.store.resumed import Resumed
 from perdure.store.subagents import Delegating
 from perdure.store.viewing import Viewing
+from perdure.views.fold import Fold
 
 __all__ = ["BUFFER_BYTES_MAX", "Compacted", "Session"]
 
@@ -48,6 +49,7 @@ class Session(Committer, Viewing, Recording, Saving, Delegating):
     Methods may be called from any thread. After a fork the child's copy refuses to write.
 
     Attributes:
+        header: what was fixed when it was created, a `Header`.
         resumed: what `Store.resume` found and made; None for a writer that was opened otherwise.
 
     """
@@ -159,6 +161,21 @@ class Session(Committer, Viewing, Recording, Saving, Delegating):
             with suppress(PerdureError):
                 self.flush()
         return accepted[0].event
+
+    def fold(self) -> Fold:
+        """The rows of all views, with everything accepted so far, which is made durable first.
+
+        What is accepted later is not in it. So `state`, `messages` and the rest agree with what
+        this writer was told.
+
+        Raises:
+            As `flush`.
+            SessionDamaged, StorageUnavailable: the log cannot be read for it.
+            PersistenceDisabled: it would have to be read, and nothing is stored.
+
+        """
+        self.flush()
+        return super().fold()
 
     # --- content ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from perdure.views import (
     artifacts,
     channels,
     conversation,
+    effects,
     facts,
     jobs,
     scratch,
@@ -22,6 +23,7 @@ from perdure.views import usage as spent
 from perdure.views.agents import Agent
 from perdure.views.artifacts import Artifact
 from perdure.views.channels import Channel, ChannelPost
+from perdure.views.effects import Effect
 from perdure.views.facts import Run
 from perdure.views.fold import Fold
 from perdure.views.jobs import Job
@@ -35,6 +37,7 @@ __all__ = [
     "Artifact",
     "Channel",
     "ChannelPost",
+    "Effect",
     "Job",
     "Run",
     "State",
@@ -97,8 +100,7 @@ class State(Mapping[str, Mapping[str, Any]]):
     def skipped(self) -> dict[str, int]:
         """Events that no view looked at and that are not perdure's, by type: how many.
 
-        They are kept in the log like any other. Counted are those that were read for this state;
-        a checkpoint spares reading older ones.
+        They are kept in the log like any other.
         """
         return {kind: self._skipped[kind] for kind in sorted(self._skipped)}
 
@@ -141,6 +143,15 @@ class State(Mapping[str, Mapping[str, Any]]):
     def untold_jobs(self) -> list[Job]:
         """Jobs that died with their process, and of which no `session/resumed` tells yet."""
         return [each for each in jobs.jobs(self._rows("jobs")) if each.untold]
+
+    @property
+    def effects(self) -> dict[str, Effect]:
+        """Effects by key that were begun and of which no outcome is known, the oldest first.
+
+        In a session that is being written they may be under way. What a dead process left may have
+        happened or not: `once` refuses it, `settle_effect` says how it ended.
+        """
+        return {each.key: each for each in effects.effects(self._rows("effects"))}
 
     @property
     def subagents(self) -> dict[str, Subagent]:
@@ -226,6 +237,7 @@ class State(Mapping[str, Mapping[str, Any]]):
             "channels": _plain_values(self.channels),
             "jobs": _plain_values(self.jobs),
             "untold_jobs": [job.id for job in self.untold_jobs],
+            "effects": _plain_values(self.effects),
             "subagents": _plain_values(self.subagents),
             "artifacts": _plain_values(self.artifacts),
             "usage": _plain(totals),
@@ -240,6 +252,7 @@ _TOLD = frozenset(
         "artifacts",
         "channels",
         "conversation",
+        "effects",
         "jobs",
         "session",
         "state",

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, Generic, Literal, TypeVar
 
 from perdure.runtime import Runtime
-from perdure.store.members import Content, Failure, blocks_of, failure_of
+from perdure.store.members import Content, Failure, failure_of
 
 __all__ = ["Statements"]
 
@@ -101,6 +101,7 @@ class Statements(ABC, Generic[R]):
         after: int | None = None,
         reason: str | None = None,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """From here on `summary` stands for what the agent's model was told before.
 
@@ -113,30 +114,43 @@ class Statements(ABC, Generic[R]):
 
         """
         members = {
-            "summary": blocks_of(summary),
+            "summary": summary,
             "first_kept": first_kept,
             "before": before,
             "after": after,
             "reason": reason,
         }
-        return self._say("context/compacted", members, agent=agent)
+        return self._say("context/compacted", members, agent=agent, turn=turn)
 
     # --- state -----------------------------------------------------------------------------------
 
     def set_state(
-        self, key: str, value: Any, *, scope: str = "scratchpad", agent: str | None = None
+        self,
+        key: str,
+        value: Any,
+        *,
+        scope: str = "scratchpad",
+        agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """Keep `value` (JSON) under `key`. `scope` is "scratchpad", "settings" or "counters".
+
+        Or it is a name of your own: `State.scope` reads any of them.
 
         Raises:
             As `Session.append`.
 
         """
         members = {"key": key, "value": value, "scope": scope}
-        return self._say("state/set", members, agent=agent)
+        return self._say("state/set", members, agent=agent, turn=turn)
 
     def delete_state(
-        self, key: str | None = None, *, scope: str = "scratchpad", agent: str | None = None
+        self,
+        key: str | None = None,
+        *,
+        scope: str = "scratchpad",
+        agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """Keep nothing under `key` any more; without a key, nothing in the whole scope.
 
@@ -144,7 +158,7 @@ class Statements(ABC, Generic[R]):
             As `Session.append`.
 
         """
-        return self._say("state/deleted", {"key": key, "scope": scope}, agent=agent)
+        return self._say("state/deleted", {"key": key, "scope": scope}, agent=agent, turn=turn)
 
     # --- triggers --------------------------------------------------------------------------------
 
@@ -155,6 +169,7 @@ class Statements(ABC, Generic[R]):
         state: Any = None,
         *,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """A trigger waits from now on; `state` (JSON) is what makes it again after a restart.
 
@@ -162,7 +177,9 @@ class Statements(ABC, Generic[R]):
             As `Session.append`.
 
         """
-        return self._say("trigger/set", {"id": id, "kind": kind, "state": state}, agent=agent)
+        return self._say(
+            "trigger/set", {"id": id, "kind": kind, "state": state}, agent=agent, turn=turn
+        )
 
     def clear_trigger(
         self,
@@ -170,6 +187,7 @@ class Statements(ABC, Generic[R]):
         *,
         reason: str | None = None,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """The trigger waits no more.
 
@@ -177,7 +195,7 @@ class Statements(ABC, Generic[R]):
             As `Session.append`.
 
         """
-        return self._say("trigger/cleared", {"id": id, "reason": reason}, agent=agent)
+        return self._say("trigger/cleared", {"id": id, "reason": reason}, agent=agent, turn=turn)
 
     def fire_trigger(
         self,
@@ -186,15 +204,18 @@ class Statements(ABC, Generic[R]):
         *,
         state: Any = None,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """The trigger went off, with `content`; `state` takes the place of what was set.
+
+        Without `state` (None) what was set stays.
 
         Raises:
             As `Session.append`.
 
         """
         members = {"id": id, "content": content, "state": state}
-        return self._say("trigger/fired", members, agent=agent)
+        return self._say("trigger/fired", members, agent=agent, turn=turn)
 
     # --- channels --------------------------------------------------------------------------------
 
@@ -206,6 +227,7 @@ class Statements(ABC, Generic[R]):
         sender: str,
         id: str | None = None,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """`sender` says `content` (JSON) in `channel`.
 
@@ -214,7 +236,7 @@ class Statements(ABC, Generic[R]):
 
         """
         members = {"channel": channel, "sender": sender, "content": content, "id": id}
-        return self._say("channel/message", members, agent=agent)
+        return self._say("channel/message", members, agent=agent, turn=turn)
 
     # --- jobs and what they cost -----------------------------------------------------------------
 
@@ -243,6 +265,7 @@ class Statements(ABC, Generic[R]):
         output: Any = None,
         *,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """Progress or output (JSON) of a job: buffered.
 
@@ -250,7 +273,9 @@ class Statements(ABC, Generic[R]):
             As `Session.buffer`.
 
         """
-        return self._say("job/update", {"id": id, "output": output}, agent=agent, durable=False)
+        return self._say(
+            "job/update", {"id": id, "output": output}, agent=agent, turn=turn, durable=False
+        )
 
     def end_job(
         self,
@@ -260,6 +285,7 @@ class Statements(ABC, Generic[R]):
         result: Any = None,
         error: Failure | None = None,
         agent: str | None = None,
+        turn: str | None = None,
     ) -> R:
         """The job is over: "completed", "failed" or "cancelled".
 
@@ -268,17 +294,17 @@ class Statements(ABC, Generic[R]):
 
         """
         members = {"id": id, "status": status, "result": result, "error": failure_of(error)}
-        return self._say("job/end", members, agent=agent)
+        return self._say("job/end", members, agent=agent, turn=turn)
 
     def report_usage(
         self,
         *,
         response: str | None = None,
         model: str | None = None,
-        input: int = 0,  # noqa: A002
-        output: int = 0,
-        cached: int = 0,
-        reasoning: int = 0,
+        input: int | None = None,  # noqa: A002
+        output: int | None = None,
+        cached: int | None = None,
+        reasoning: int | None = None,
         cost: float | None = None,
         currency: str | None = None,
         agent: str | None = None,
@@ -286,8 +312,8 @@ class Statements(ABC, Generic[R]):
     ) -> R:
         """What a response of a model cost, in tokens, and `cost` in `currency`: buffered.
 
-        `response` is the provider's id: what is said of it again takes the place of this. What
-        `step.message(usage=…)` says needs no further event.
+        `response` is the provider's id: what is said of it again takes the place of this, a 0 too;
+        what is left out does not. What `step.message(usage=…)` says needs no further event.
 
         Raises:
             As `Session.buffer`.

@@ -97,9 +97,8 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         self._own_views = views
         self._folds = Folds(backend, self._witness, self._pages, views_of(views))
         self._mutex = threading.RLock()
-        # Weakly: a writer that everybody dropped gives its session back. One that still has
-        # buffered events is kept by the flusher until they are stored. In the order in which they
-        # were begun: which of two comes first must not depend on where they lie in memory.
+        # Weakly: a writer that everybody dropped gives its session back; the flusher keeps one with
+        # buffered events. In the order of their beginnings, not of where they lie in memory.
         self._sessions: weakref.WeakValueDictionary[int, Session] = weakref.WeakValueDictionary()
         self._born = 0
         self._below: dict[str, Store] = {}
@@ -484,11 +483,12 @@ def open_store(
     views: Sequence[View] = (),
     runtime: Runtime = SYSTEM,
 ) -> Store:
-    """Open the store at `location`: a path, `dir:PATH`, `memory:` or `none:`.
+    """Open the store at `location`: a path or `dir:PATH` for a folder, `sqlite:PATH` for a file.
 
-    Nothing is created before the first commit. `encoding` of new sessions in a folder is "zst"
-    (compressed, the default) or "raw" (plain lines); reading never depends on it. `views` are folds
-    of yours, which are kept beside those that every session has; each has a name of its own.
+    `sqlite:///home/me/agents.db` is absolute. A path that ends in `.perdure`, or `bundle:PATH`, is
+    a bundle; `memory:` goes with the object, `none:` keeps nothing. Nothing is created before the
+    first commit. `encoding` of new sessions in a folder is "zst" (compressed, the default) or "raw"
+    (plain lines). `views` are folds of yours, kept beside every session's; each has its own name.
 
     Raises:
         InvalidValue: the location or an option is not known, or a view cannot be.

@@ -64,6 +64,10 @@ class Delegating(ABC):
     ) -> Event:
         """Append one event."""
 
+    @abstractmethod
+    def _check_known(self, view: str, id: str) -> None:
+        """Refuse an id that no event began."""
+
     def subagent(
         self,
         name: str,
@@ -150,9 +154,9 @@ class Delegating(ABC):
     def end_subagent(
         self,
         id: str,
-        status: str,
-        result: Any = None,
+        status: str = "completed",
         *,
+        result: Any = None,
         error: Failure | None = None,
         agent: str | None = None,
         turn: str | None = None,
@@ -163,11 +167,12 @@ class Delegating(ABC):
         `{"code": …, "message": …}`. The child's session is not touched.
 
         Raises:
-            InvalidValue: another status.
+            InvalidValue: another status, or there is no such sub-agent.
             As `append`.
 
         """
         data = ended(id, status, result, error)
+        self._check_known("subagents", id)
         return self.append("subagent/end", data, agent=agent, turn=turn)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from perdure.model.event import Event
 from perdure.store.book import Book, Hold, check_reason, ending
 from perdure.store.closing import close_behind
-from perdure.store.members import Content, Failure, blocks_of, failure_of
+from perdure.store.members import Content, Failure, failure_of
 
 __all__ = ["Step", "StepWriting", "Turn", "TurnWriting", "Write"]
 
@@ -100,14 +100,15 @@ class StepWriting(Generic[R]):
         """The complete answer: buffered, durable with the next call or the end of the step.
 
         Each block `{"type": "tool-call", "id": …, "name": …, "arguments": …}` asks for a result.
-        `response` is the provider's id of the answer. `usage` has the members of the event `usage`.
+        Blocks in the form of a provider are refused: the log has one form for all. `response` is
+        the provider's id of the answer. `usage` has the members of the event `usage`.
 
         Raises:
             As `delta`.
 
         """
         members = {
-            "content": blocks_of(content),
+            "content": content,
             "model": model,
             "response": response,
             "usage": usage,
@@ -130,10 +131,11 @@ class StepWriting(Generic[R]):
         step, durable = self.number, not nested
         return self._write("tool/call", members, book=self._book, step=step, durable=durable)
 
-    def result(self, id: str, content: Content, *, error: Failure | None = None) -> R:
+    def result(self, id: str, content: Any, *, error: Failure | None = None) -> R:
         """What the tool answered to the call `id`: buffered.
 
-        It may come after the step, while the turn lasts. `error` is an exception, or
+        `content` is a text, a list of blocks, or any other JSON value, which is kept as the text
+        of its JSON. It may come after the step, while the turn lasts. `error` is an exception, or
         `{"code": …, "message": …}`.
 
         Raises:
@@ -141,7 +143,7 @@ class StepWriting(Generic[R]):
             As `Session.buffer`.
 
         """
-        members = {"id": id, "content": blocks_of(content), "error": failure_of(error)}
+        members = {"id": id, "content": content, "error": failure_of(error)}
         return self._write("tool/result", members, book=self._book)
 
 
@@ -182,7 +184,7 @@ class TurnWriting(Generic[R]):
             As `Session.buffer`.
 
         """
-        members = {"content": blocks_of(content), "source": source}
+        members = {"content": content, "source": source}
         return self._write("user/message", members, book=self._book)
 
     def append(

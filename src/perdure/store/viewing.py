@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
+from types import EllipsisType
 from typing import Any
 
 from perdure.errors import ContentDamaged, ContentExpired, InvalidValue
@@ -41,9 +42,11 @@ class Viewing(ABC):
     def state(self) -> State:
         """Scratchpad, triggers, channels, jobs, sub-agents, usage, and what else views keep.
 
-        It says what is durable now and does not follow what is appended later.
+        It says what is durable now and does not follow what is appended later. A writer makes
+        durable first what is buffered.
 
         Raises:
+            As `flush`, for a writer.
             SessionDamaged, FormatUnsupported, StorageUnavailable: the log cannot be read.
             PersistenceDisabled: a reader asks a store that keeps nothing.
 
@@ -67,11 +70,12 @@ class Viewing(ABC):
         "openai-responses": what those providers accept. Images are loaded from beside the log; what
         has expired is named in words.
 
-        What is buffered counts once it is durable: behind `step.request`, or a `flush`. Messages
-        share values with the session: do not change them.
+        A writer makes durable first what is buffered, so it counts as well; what a reader sees is
+        what is durable. Messages share values with the session: do not change them.
 
         Raises:
             InvalidValue: no such format or turn, or several agents to choose from.
+            PersistenceDisabled: `at`, of a store that keeps nothing: there is no log to read.
             As `state`.
 
         """
@@ -90,7 +94,7 @@ class Viewing(ABC):
                 raise InvalidValue(
                     "at",
                     f"{values.shown(at)} is no turn of agent {values.shown(agent)}",
-                    hint="branches() lists them",
+                    hint="branches() or `perdure branches` lists them",
                 ) from None
         return write(found, self._content_or_none)
 
@@ -101,19 +105,17 @@ class Viewing(ABC):
             # What names no content, too: the log may say anything.
             return None
 
-    def branches(self, agent: str | None = None) -> list[Branch]:
-        """All turns as a tree, in their order in the log: of one agent, or of all. Reads the log.
+    def branches(self, agent: str | EllipsisType | None = ...) -> list[Branch]:
+        """All turns as a tree, in their order in the log. Reads the log.
+
+        They are those of one agent (None: the one without a name), or of all if it is left out.
 
         Raises:
+            PersistenceDisabled: the store keeps nothing, and there are turns.
             As `state`.
 
         """
-        history = self.fold().history()
-        return (
-            conversation.branches(history)
-            if agent is None
-            else (conversation.branches(history, agent))
-        )
+        return conversation.branches(self.fold().history(), agent)
 
     def scrollback(
         self, *, size: int = PAGE_EVENTS, types: Collection[str] | None = None
@@ -126,6 +128,8 @@ class Viewing(ABC):
 
         Raises:
             InvalidValue: `size` is not a positive count.
+            PersistenceDisabled: when it is iterated, if the store keeps nothing and something was
+                said.
             As `state`.
 
         """

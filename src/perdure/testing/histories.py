@@ -193,15 +193,25 @@ class _Teller:
         """A request, its answer and the calls."""
         self.say(agent, "step/start", {"step": step})
         yield
+        streamed = ""
         for _ in range(self.draws.choice([0, 0, 1, 4])):
-            self.say(agent, "assistant/delta", self.delta())
+            piece = self.delta()
+            streamed += piece["text"] if piece["kind"] == "text" else ""
+            self.say(agent, "assistant/delta", piece)
             yield
+            if self.chance(0.1, "user while it streams"):
+                self.say(agent, "user/message", self.message("user"))
+                yield
             if self.chance(0.05, "request repeated"):
                 self.say(agent, "request/header", {"header": None, "reason": "retry"})
                 yield
         asked: list[str] = []
         if self.chance(0.85):
             message = self.message("assistant")
+            if streamed and self.chance(0.5, "answer that was streamed"):
+                message["content"].insert(
+                    0, {"type": "text", "text": _whole(streamed, self.text())}
+                )
             asked = [self.call_id(agent) for _ in range(self.draws.choice([0, 0, 1, 2, 3]))]
             for call in asked:
                 message["content"].append(self.call_block(call))
@@ -345,3 +355,9 @@ class _Teller:
         name = "bash" if self.chance(0.7) else self.draws.choice(_NAMES)
         block = {"type": "tool-call", "id": call, "name": name}
         return block | {"arguments": self.draws.choice(_ARGUMENTS)}
+
+
+def _whole(*parts: str) -> str:
+    """The texts as one, in which characters that were cut in halves are whole."""
+    halves = "".join(parts).encode("utf-16-le", "surrogatepass")
+    return halves.decode("utf-16-le", "surrogatepass")

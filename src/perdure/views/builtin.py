@@ -4,6 +4,7 @@ from perdure.views.agents import Agents
 from perdure.views.artifacts import Artifacts
 from perdure.views.channels import Channels
 from perdure.views.conversation import Conversation
+from perdure.views.effects import Effects
 from perdure.views.facts import SessionFacts
 from perdure.views.jobs import Jobs
 from perdure.views.scratch import Scratch
@@ -20,6 +21,7 @@ BUILTIN: tuple[View, ...] = (
     Triggers(),
     Channels(),
     Jobs(),
+    Effects(),
     Subagents(),
     UsageView(),
     Agents(),

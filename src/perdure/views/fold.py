@@ -16,6 +16,10 @@ Reader = Callable[[int], Iterator[Event]]
 """The events of the log before the event of this number, from event 0 on."""
 
 
+_OWN = __name__.rpartition(".")[0] + "."
+"""Where this package's views are."""
+
+
 class Fold:
     """The rows of several views of one log, up to a position.
 
@@ -46,13 +50,17 @@ class Fold:
         # The last event that was taken without its record: it would come behind the log.
         self._beyond = -1
         self.views = {view.name: view for view in views}
-        self.rows = {name: _own((rows or {}).get(name)) for name in self.views}
+        self.rows = {view.name: _own((rows or {}).get(view.name), view) for view in views}
         self._by_type: dict[str, list[tuple[View, Rows]]] = {}
         for view in views:
             for kind in view.types:
                 self._by_type.setdefault(kind, []).append((view, self.rows[view.name]))
             if position is None:
-                view.begin(self.rows[view.name], header)
+                try:
+                    view.begin(self.rows[view.name], header)
+                except Exception as error:
+                    error.add_note(f"view {view.name!r} at the beginning")
+                    raise
 
     def records(self, records: Iterable[Record]) -> None:
         """Take records into account that follow the position."""
@@ -78,7 +86,11 @@ class Fold:
     def event(self, event: Event) -> None:
         """Take one event into account; the position stays until a record was taken."""
         for view, rows in self._by_type.get(event.type, ()):
-            view.apply(rows, event, lambda: self._read(event.seq))
+            try:
+                view.apply(rows, event, lambda: self._read(event.seq))
+            except Exception as error:
+                error.add_note(f"view {view.name!r} at event {event.seq}, {event.type}")
+                raise
 
     def history(self) -> Iterator[Event]:
         """The events that were taken into account, from event 0 on, read anew."""
@@ -101,5 +113,7 @@ class Fold:
         return any(rows.changed for rows in self.rows.values())
 
 
-def _own(rows: dict[str, Any] | Rows | None) -> Rows:
-    return rows if isinstance(rows, Rows) else Rows(rows)
+def _own(rows: dict[str, Any] | Rows | None, view: View) -> Rows:
+    # Views of this package are known to put JSON, and what they put is large.
+    own = not view.__class__.__module__.startswith(_OWN)
+    return rows if isinstance(rows, Rows) else Rows(rows, checked=own)

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from perdure.errors import InvalidValue
+from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import Header
 
@@ -19,10 +21,14 @@ class Rows:
     A value belongs to the rows once it was put: to change one, put another in its place.
     """
 
-    __slots__ = ("_changed", "_rows")
+    __slots__ = ("_changed", "_checked", "_rows")
 
-    def __init__(self, rows: dict[str, Any] | None = None) -> None:
-        """Begin with rows that are stored already; the dict becomes this object's own."""
+    def __init__(self, rows: dict[str, Any] | None = None, *, checked: bool = False) -> None:
+        """Begin with rows that are stored already; the dict becomes this object's own.
+
+        `checked`: what is put is copied, and what is no JSON is refused.
+        """
+        self._checked = checked
         self._rows: dict[str, Any] = {} if rows is None else rows
         # What changed since they were stored, new rows in their order; True for one that was there
         # then and has been removed since, even if it came back.
@@ -50,7 +56,16 @@ class Rows:
         return len(self._rows)
 
     def put(self, key: str, value: Any) -> None:
-        """Set a row; a new one stands behind the others, a known one keeps its place."""
+        """Set a row; a new one stands behind the others, a known one keeps its place.
+
+        Raises:
+            InvalidValue: the key is no string, or, in a view of a user's, the value no JSON.
+
+        """
+        if key.__class__ is not str:
+            raise InvalidValue("key", f"{values.shown(key)} is no string", hint="convert it first")
+        if self._checked:
+            value = values.snapshot(value, f"rows[{values.shown(key)}]")
         if key in self._rows:
             self._changed.setdefault(key, False)
         else:
@@ -88,7 +103,7 @@ class Rows:
 
     def copy(self) -> "Rows":
         """The same rows, and the same of them changed, in an object of their own."""
-        twin = Rows(self._rows.copy())
+        twin = Rows(self._rows.copy(), checked=self._checked)
         twin._changed = self._changed.copy()
         return twin
 
@@ -118,7 +133,9 @@ class View(ABC):
     def apply(self, rows: Rows, event: Event, history: History) -> None:
         """Take the next event into account.
 
-        A payload that does not fit its type must not raise: the event is skipped. `history` reads
+        A payload that does not fit its type must not raise: the event is skipped. What it does
+        raise ends whatever asked for the views, with a note that names the view and the event.
+        `history` reads
         the log again and costs as much: it is for the rare event that refers to what rows do not
         hold any more.
         """

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from contextlib import suppress
 
-from perdure.backends.base import Backend, Hold, check_derived_name
+from perdure.backends.base import DERIVED_BYTES_MAX, Backend, Hold, check_derived_name
 from perdure.backends.directory.holding import VIEWS, owned
 from perdure.durable import derived
 from perdure.durable.files import Folder
@@ -25,7 +25,7 @@ class DerivingBackend(Backend):
             suppress(FileNotFoundError),
             folder.child(VIEWS) as views,
         ):
-            return derived.read(views, name)
+            return derived.read(views, name, DERIVED_BYTES_MAX)
         return None
 
     def put_derived(self, hold: Hold, name: str, data: bytes, *, at: int | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.backends.base import Backend, Hold, check_derived_name
+from perdure.backends.base import DERIVED_BYTES_MAX, Backend, Hold, check_derived_name
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.holding import own
 from perdure.backends.sqlite.reading import Found
@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _PART_BYTES = 1024 * 1024
 _ALL = "SELECT bytes FROM derived WHERE session = ? AND name = ? ORDER BY start"
+_SIZE = "SELECT total(length(bytes)) FROM derived WHERE session = ? AND name = ?"
 _PUT = "INSERT OR REPLACE INTO derived VALUES (?, ?, ?, ?)"
 """Whatever is there without a byte gives way to what is appended."""
 
@@ -41,6 +42,9 @@ class DerivingBackend(Backend):
         bound = (self._find(session).number, name)
 
         def question(db: apsw.Connection) -> bytes | None:
+            ((size,),) = schema.ask(db, _SIZE, bound)
+            if not isinstance(size, int | float) or size > DERIVED_BYTES_MAX:
+                return None
             rows = schema.ask(db, _ALL, bound, [bytes])
             return b"".join(part for (part,) in rows) if rows else None
 

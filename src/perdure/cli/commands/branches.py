@@ -30,7 +30,7 @@ def command(
     """
     store = opened(ctx)
     found = store.inspect(chosen(ctx, store, session, last=last))
-    turns = found.branches(agent)
+    turns = found.branches(... if agent is None else agent)
     if as_json:
         output.document({"session": found.id, "turns": [asdict(turn) for turn in turns]})
     elif not turns:

@@ -1,5 +1,6 @@
 """`perdure fork`: a new session that begins with what another one holds."""
 
+import re
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from perdure.cli import output
 from perdure.cli.chosen import chosen, session_or_last
 from perdure.cli.options import json_option, opened
+from perdure.errors import PerdureError
 
 __all__ = ["command"]
 
@@ -14,7 +16,10 @@ __all__ = ["command"]
 @click.command("fork")
 @session_or_last
 @click.option(
-    "--at", type=click.IntRange(min=0), metavar="SEQ", help="The last event to take over."
+    "--at",
+    type=click.IntRange(min=-1),
+    metavar="SEQ",
+    help="The last event to take over; -1: none of them.",
 )
 @click.option("--turn", metavar="TURN", help="Take over what came up to the end of this turn.")
 @click.option("--agent", metavar="NAME", help="Whose turn; needed where several agents spoke.")
@@ -42,10 +47,15 @@ def command(
     JSON: {session, parent: {session, seq}, events}. Exit code 2 if a turn is open at that point.
     """
     store = opened(ctx)
-    cwd = None if cwd is None else str(Path(cwd).absolute())
-    with store.fork(
-        chosen(ctx, store, session, last=last), at, turn=turn, agent=agent, new_id=new, cwd=cwd
-    ) as child:
+    place = ... if cwd is None else str(Path(cwd).absolute())
+    id = chosen(ctx, store, session, last=last)
+    try:
+        child = store.fork(id, at, turn=turn, agent=agent, new_id=new, cwd=place)
+    except PerdureError as error:
+        # The places that it names are options here.
+        error.hint = re.sub(r"\b(at|turn)=", r"--\1 ", error.hint)
+        raise
+    with child:
         parent = child.header.parent
         if parent is None:
             raise click.ClickException("the fork has no parent")

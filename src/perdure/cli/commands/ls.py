@@ -21,7 +21,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """List the sessions, the newest first.
 
     Damaged ones are listed with the reason, as far as it shows without reading their logs. The
-    namespaces directly below are named; their sessions are listed with --namespace.
+    namespaces directly below are named; their sessions are listed with --namespace. The status is
+    that of the log's end: that a turn was left open is told by `perdure show` and `verify`.
 
     JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, reason}],
     "namespaces": [name]}. Times are Unix milliseconds; what is not known is null.

@@ -7,14 +7,13 @@ import click
 from perdure.cli import output
 from perdure.cli.chosen import chosen, session_or_last
 from perdure.cli.options import json_option, opened
+from perdure.cli.summary import in_words, state_lines
 from perdure.store import Inspection
 from perdure.store.state import State
 from perdure.views import conversation
 from perdure.views.providers import FORMATS
 
 __all__ = ["command"]
-
-_TEXT_CHARS = 200
 
 
 @click.command("resume")
@@ -44,8 +43,8 @@ def command(
     Changes nothing: what a dead writer left open is shown as the next writer will close it. The
     beginning of an id will do if it is the only one.
 
-    JSON: {session, state: {…}}; with --format {session, agent, format, messages:
-    […]}. Exit code 5 if there is no such session, 2 if several are meant.
+    JSON: {session, state: {…}}; with --format {session, agent, format, messages: […]}, and only
+    with --json all in ASCII. Exit code 5 if there is no such session, 2 if several are meant.
     """
     store = opened(ctx)
     found = store.inspect(chosen(ctx, store, session, last=last))
@@ -55,7 +54,7 @@ def command(
     messages = found.messages(agent, at=at, format=form or "neutral")
     if as_json or form is not None:
         body = {"session": found.id, "agent": agent, "format": form or "neutral"}
-        output.document({**body, "messages": messages})
+        output.document({**body, "messages": messages}, readable=not as_json)
     else:
         for message in messages:
             _show_message(message)
@@ -68,40 +67,28 @@ def _show_state(found: Inspection, *, as_json: bool) -> None:
         output.document({"session": found.id, "state": state.as_dict()})
         return
     output.line(f"session    {found.id}")
-    if state.title is not None:
-        output.line(f"title      {state.title}")
-    if state.cwd is not None:
-        output.line(f"cwd        {state.cwd}")
-    for name, agent in state.agents.items():
-        messages = conversation.messages(fold.rows["conversation"], name)
-        label = "agent" if name is None else f"agent {name}"
-        turns = output.counted(agent.turns, "turn")
-        output.line(
-            f"{label:<10} {turns}, {output.counted(len(messages), 'message')} to go on with"
-        )
-    _show_rest(state.as_dict())
-
-
-def _show_rest(facts: dict[str, Any]) -> None:
-    """Every other part of the state that says anything."""
-    for name in (
-        "scratchpad",
-        "settings",
-        "triggers",
-        "jobs",
-        "subagents",
-        "channels",
-        "artifacts",
-    ):
-        part = facts.get(name)
-        if part:
-            output.line(f"{name:<10} {output.cut(output.compact(part), _TEXT_CHARS)}")
+    rows = fold.rows["conversation"]
+    live = {agent: len(conversation.messages(rows, agent)) for agent in state.agents}
+    for line in state_lines(state, live):
+        output.line(line)
 
 
 def _show_message(message: dict[str, Any]) -> None:
     output.line(f"{message['role']}:")
     for block in message["content"]:
-        text = block.get("text")
-        shown = text if isinstance(text, str) else output.compact(block)
-        for part in shown.splitlines() or [""]:
+        for part in _shown(block).splitlines() or [""]:
             output.line(f"    {part}")
+
+
+def _shown(block: dict[str, Any]) -> str:
+    kind, text = block.get("type"), block.get("text")
+    if isinstance(text, str):
+        return f"({kind}) {text}" if kind == "thinking" else text
+    if kind == "tool-call":
+        return f"calls {block.get('name')} ({in_words(block.get('arguments'))})"
+    if kind == "tool-result":
+        error = block.get("error")
+        failed = f" {error['code']}" if error else ""
+        said = "\n".join(_shown(part) for part in block.get("content") or [] if part)
+        return f"result of {block.get('name') or block.get('id')}:{failed} {said}".rstrip()
+    return f"[{kind}] {in_words({name: block[name] for name in block if name != 'type'})}"

@@ -31,10 +31,10 @@ def command(
     `perdure restore ID` brings a session back, `perdure trash --empty` removes it for good.
 
     With --subagents the sessions of sub-agents go along, and theirs, but for those that a fork
-    still refers to. Each is restored by its own id.
+    still refers to; they are named. Each is restored by its own id.
 
-    JSON: {"deleted": [{id, deleted_at, digest, subagents?: [id]}]}. Exit code 4 if one is being
-    written; the others are deleted all the same.
+    JSON: {"deleted": [{id, deleted_at, digest, subagents?: [id], kept?: [id]}]}. Exit code 4 if one
+    is being written; the others are deleted all the same.
     """
     store = opened(ctx)
     unknown = _unknown(store, sessions)
@@ -45,12 +45,15 @@ def command(
 
     def delete(session: str) -> dict[str, Any]:
         below = store.descendants(session) if subagents else []
+        kept = _kept(store, session, below) if subagents else []
         gone = store.delete(session, subagents=subagents)
         if not as_json:
             for each in (*below, session):
                 output.line(f"deleted {each}")
+            for each in kept:
+                output.line(f"kept {each}, with its sub-agents: a fork begins with its start")
         facts = {"id": gone.id, "deleted_at": gone.deleted_at, "digest": gone.digest}
-        return {**facts, "subagents": below} if subagents else facts
+        return {**facts, "subagents": below, "kept": kept} if subagents else facts
 
     deleted, code = each(sessions, delete, as_json=as_json)
     if as_json:
@@ -58,6 +61,14 @@ def command(
     elif deleted:
         output.line("`perdure restore ID` brings back what is in the trash")
     return code
+
+
+def _kept(store: Store, session: str, going: list[str]) -> list[str]:
+    """The sub-agents of those that go which stay themselves."""
+    gone = [session, *going]
+    relatives = [child for elder in gone for child in store.children(elder)]
+    found = (child.session for child in relatives if child.kind == "subagent")
+    return [id for id in dict.fromkeys(found) if id not in gone]
 
 
 def _unknown(store: Store, sessions: tuple[str, ...]) -> list[SessionNotFound]:

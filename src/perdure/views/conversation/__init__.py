@@ -9,6 +9,7 @@ from perdure.views.conversation.folding import Conversation
 from perdure.views.conversation.reading import (
     agents,
     head,
+    knows,
     messages,
     messages_at,
     parent_of,
@@ -22,6 +23,7 @@ __all__ = [
     "agents",
     "branches",
     "head",
+    "knows",
     "messages",
     "messages_at",
     "parent_of",

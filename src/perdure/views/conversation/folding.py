@@ -25,7 +25,7 @@ from perdure.views.view import History, Rows, View
 __all__ = ["Conversation", "replayed"]
 
 _delta = msgspec.json.Decoder(AssistantDelta)
-_OWN = "dmnopt"
+_OWN = "dgmnopqst"
 """First letters of the keys of rows that hold an agent's number."""
 
 
@@ -70,6 +70,7 @@ def _assistant_message(rows: Rows, event: Event, history: History) -> None:  # n
     lineage = Lineage(rows, event.agent)
     lineage.drop_answer()
     content = _without(said.content, "tool-result")
+    lineage.told_whole(content)
     asked = [block for block in content if block.get("type") == "tool-call"]
     calls = [(block["id"], _name(block)) for block in asked if isinstance(block.get("id"), str)]
     if len(calls) != len(asked):
@@ -154,8 +155,7 @@ def _turn_start(rows: Rows, event: Event, history: History) -> None:
     lineage.end_answer()
     depth: int | None = lineage.numbers["top"]
     if said.replaces is not None:
-        depth = lineage.depth_of_turn(said.replaces)
-        depth = None if depth is None else depth - 1
+        depth = lineage.depth_replacing(said.replaces)
     elif said.parent is not None:
         depth = lineage.depth_of_turn(said.parent)
     lineage = _moved(lineage, event, history, depth, lambda t: t.behind(said.replaces, said.parent))
@@ -197,14 +197,9 @@ def _rebuilt(
     """Let rows that are made anew take the place of the agent's rows."""
     rows, number = lineage.rows, lineage.number
     made = replayed(history(), agent, tree, node, number=number)
+    _index(made, tree)
     prefixes = tuple(f"{letter}{number}:" for letter in _OWN)
     new = {key: value for key, value in made.rows.all.items() if key.startswith(prefixes)}
-    for depth in range(made.numbers["base"], made.numbers["top"] + 1):
-        mark = made.node(depth)
-        turn = mark["turn"]
-        if turn is not None and tree.newest[turn].seq != mark["seq"]:
-            # A later turn of that name is on another branch; the log will be asked for it.
-            new.pop(f"t{number}:{turn}", None)
     for key in [key for key in rows.all if key.startswith(prefixes) and key not in new]:
         rows.remove(key)
     for key, value in new.items():
@@ -212,6 +207,22 @@ def _rebuilt(
             rows.put(key, value)
     rows.put(agent_key(agent), made.numbers)
     return Lineage(rows, agent)
+
+
+def _index(made: Lineage, tree: Tree) -> None:
+    """Let turn ids be found as if the rows had followed all that led here."""
+    live = {}
+    for depth in range(made.numbers["base"], made.numbers["top"] + 1):
+        mark = made.node(depth)
+        live[mark["seq"]] = depth
+        turn = mark["turn"]
+        if turn is not None and tree.newest[turn].seq != mark["seq"]:
+            # A later turn of that name is on another branch.
+            made.rows.remove(f"t{made.number}:{turn}")
+    for turn, newest in tree.newest.items():
+        behind = None if newest.parent is None else live.get(newest.parent.seq)
+        if behind is not None and newest.seq not in live:
+            made.remember(turn, behind)
 
 
 def replayed(
@@ -271,7 +282,7 @@ class Conversation(View):
     """
 
     name = "conversation"
-    version = 1
+    version = 2
     types = frozenset(_STEPS)
 
     def apply(self, rows: Rows, event: Event, history: History) -> None:

@@ -10,8 +10,11 @@ Rows of the agent number `n`, none of which grows with what came before:
     n<n>:<d>        node at depth d of the lineage: turn, seq, number of its first message, the turn
                     behind which it stands, and whether what it was at its end is known no more
     t<n>:<turn>     depth of the node, where it is the newest of that turn id
+    s<n>:<turn>     where it is not live, and its parent is: depth of the parent, number there
+    g<n>:<d>:<k>    turn id number k of those, behind the node at depth d, which counts them (gone)
     o<n>:<call>     the newest call of that id without a result: message, place in it
     p<n>, d<n>:<c>  an answer that is being streamed, and its text in pieces
+    q<n>:<k>        seq of a message of this node and step that was streamed, and has not come whole
 """
 
 from collections.abc import Iterator
@@ -174,6 +177,22 @@ class Lineage:
         found: int | None = self.rows.get(f"t{self._n}:{turn}")
         return found
 
+    def depth_replacing(self, turn: str) -> int | None:
+        """Depth of the parent of the newest node of that turn id; None: not live, or unknown."""
+        depth = self.depth_of_turn(turn)
+        if depth is not None:
+            return depth - 1
+        sibling = self.rows.get(f"s{self._n}:{turn}")
+        return None if sibling is None else sibling[0]
+
+    def remember(self, turn: str, depth: int) -> None:
+        """Note that the newest node of a turn id follows the live node at this depth, not live."""
+        node = self.node(depth)
+        count = node.get("gone", 0)
+        self.rows.put(f"g{self._n}:{depth}:{count}", turn)
+        self.rows.put(f"s{self._n}:{turn}", [depth, count])
+        self.rows.put(f"n{self._n}:{depth}", {**node, "gone": count + 1})
+
     def depth_of(self, seq: int) -> int | None:
         """Depth of the node that this event began, or None: it is not live."""
         span = range(self.numbers["base"], self.numbers["top"] + 1)
@@ -194,7 +213,9 @@ class Lineage:
         self.rows.put(f"n{self._n}:{depth}", node)
         if turn is not None:
             self.rows.put(f"t{self._n}:{turn}", depth)
+            self.rows.remove(f"s{self._n}:{turn}")
         self._note(top=depth)
+        self._forget_streamed()
 
     def cut(self, depth: int) -> None:
         """Go back to how it was at the end of the node at this depth, which is `known`."""
@@ -206,14 +227,27 @@ class Lineage:
             for entry in self.message(index).get("open", ()):
                 self._unstack(entry)
             self.rows.remove(f"m{self._n}:{index}")
+        left = self.node(depth + 1)["turn"]
+        newest = left is not None and self.depth_of_turn(left) == depth + 1
         for gone in range(depth + 1, top + 1):
             self._remove_node(gone)
+        if newest:
+            # Answers to one question are given again and again: each is asked for by its name.
+            self.remember(left, depth)
         self._note(next=boundary, top=depth)
 
     def _remove_node(self, depth: int) -> None:
-        turn = self.node(depth)["turn"]
+        node = self.node(depth)
+        turn = node["turn"]
         if turn is not None and self.depth_of_turn(turn) == depth:
             self.rows.remove(f"t{self._n}:{turn}")
+        for number in range(node.get("gone", 0)):
+            key = f"g{self._n}:{depth}:{number}"
+            sibling = f"s{self._n}:{self.rows[key]}"
+            # A later node of that turn id may follow another one.
+            if self.rows.get(sibling) == [depth, number]:
+                self.rows.remove(sibling)
+            self.rows.remove(key)
         self.rows.remove(f"n{self._n}:{depth}")
 
     # --- compaction -----------------------------------------------------------------------------
@@ -282,6 +316,7 @@ class Lineage:
 
     def part(self) -> None:
         """Note that the model is asked again: text that comes now goes on with nothing before."""
+        self._forget_streamed()
         answer = self.rows.get(f"p{self._n}")
         if answer is not None:
             self.rows.put(f"p{self._n}", {**answer, "part": answer["part"] + 1})
@@ -316,6 +351,60 @@ class Lineage:
         message = self.drop_answer()
         if message is not None:
             self.add(message)
+            self.rows.put(f"q{self._n}:{self._streamed()}", message["seq"])
+
+    def told_whole(self, content: list[dict[str, Any]]) -> None:
+        """Drop what was streamed of an answer and stood for it, if this is the whole of it."""
+        count = self._streamed()
+        if not count:
+            return
+        streamed = {self.rows[f"q{self._n}:{number}"] for number in range(count)}
+        self._forget_streamed()
+        index, first = self.numbers["next"], self.node(self.numbers["top"])["first"]
+        parts: list[int] = []
+        # Nothing but what was said in between stands behind them.
+        while len(parts) < count and index > first:
+            index -= 1
+            if self.message(index)["seq"] in streamed:
+                parts.append(index)
+        whole, at, gone = _text_of(content), 0, set()
+        for number in reversed(parts):
+            text = _text_of(self.message(number)["content"])
+            if whole.startswith(text, at):
+                at += len(text)
+                gone.add(number)
+        self._close_up(index, gone)
+
+    def _close_up(self, index: int, gone: set[int]) -> None:
+        """Remove messages from `index` on; those behind them ask for nothing and just move."""
+        after = self.numbers["next"]
+        place = index
+        for number in range(index, after) if gone else ():
+            if number not in gone:
+                if place != number:
+                    self.rows.put(f"m{self._n}:{place}", self.message(number))
+                place += 1
+        for number in range(place, after) if gone else ():
+            self.rows.remove(f"m{self._n}:{number}")
+        if gone:
+            self._note(next=place)
+
+    def _streamed(self) -> int:
+        count = 0
+        while f"q{self._n}:{count}" in self.rows:
+            count += 1
+        return count
+
+    def _forget_streamed(self) -> None:
+        for number in range(self._streamed()):
+            self.rows.remove(f"q{self._n}:{number}")
+
+
+def _text_of(content: list[dict[str, Any]]) -> bytes:
+    """The text of blocks; in UTF-16, where half a character is the beginning of a whole one."""
+    texts = (block.get("text") for block in content if block.get("type") == "text")
+    whole = "".join(text for text in texts if isinstance(text, str))
+    return whole.encode("utf-16-le", "surrogatepass")
 
 
 def _joined(text: str, more: str) -> str:

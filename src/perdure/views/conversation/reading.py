@@ -11,7 +11,7 @@ from perdure.views.conversation.lineage import Message, agent_key
 from perdure.views.conversation.tree import Tree
 from perdure.views.view import Rows
 
-__all__ = ["agents", "head", "messages", "messages_at", "parent_of", "turns"]
+__all__ = ["agents", "head", "knows", "messages", "messages_at", "parent_of", "turns"]
 
 
 def agents(rows: Rows) -> list[str | None]:
@@ -61,6 +61,13 @@ def _answered(results: Message) -> Message:
 def turns(rows: Rows, agent: str | None) -> list[str]:
     """The turns of which something can be live: since the last compaction, the oldest first."""
     return [mark["turn"] for mark in _marks(rows, agent) if mark["turn"] is not None]
+
+
+def knows(rows: Rows, agent: str | None, turn: str) -> bool:
+    """Whether the rows tell that the agent has such a turn; False: perhaps the log does."""
+    numbers = rows.get(agent_key(agent))
+    keys = () if numbers is None else (f"t{numbers['n']}:{turn}", f"s{numbers['n']}:{turn}")
+    return any(key in rows for key in keys)
 
 
 def head(rows: Rows, agent: str | None) -> str | None:

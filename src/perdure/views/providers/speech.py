@@ -268,7 +268,9 @@ def with_images(blocks: Iterable[Block], load: Load | None) -> Pieces:
 
 def _image(block: Block, load: Load | None) -> Image | None:
     digest, media_type = block.get("blob"), block.get("media_type")
-    if load is None or not isinstance(digest, str) or media_type not in _MEDIA_TYPES:
+    if load is None or not isinstance(digest, str) or not isinstance(media_type, str):
+        return None
+    if media_type not in _MEDIA_TYPES:
         return None
     try:
         data = load(digest)

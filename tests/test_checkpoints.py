@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import perdure
@@ -1004,3 +1005,73 @@ def test_every_known_type_counts_as_known() -> None:
         session.append_many([{"type": "odd/one"}] * 3)
         session.append("odd/two")
         assert session.fold().skipped == {"odd/one": 3, "odd/two": 1}
+
+
+def forged(data: bytes, old: bytes, new: bytes) -> bytes:
+    """A checkpoint with other rows and right checksums."""
+    out, crc = b"", 0
+    for line in data.replace(old, new).splitlines():
+        body = line[: line.rindex(b',"crc":')]
+        crc = zlib.crc32(body, crc)
+        out += b'%s,"crc":"%08x"}\n' % (body, crc)
+    return out
+
+
+def test_what_was_handed_over_is_not_believed(tmp_path: Path) -> None:
+    """A file from elsewhere says what its log says, whatever rows lie beside it."""
+    ours, theirs = tmp_path / "ours.perdure", tmp_path / "theirs.perdure"
+    with perdure.open(ours) as store, store.create("s") as session, session.turn() as turn:
+        turn.user("hello")
+    shutil.copy(ours, theirs)
+    theirs.chmod(0o600)
+    db = apsw.Connection(str(theirs))
+    [(data,)] = db.execute("SELECT bytes FROM derived").fetchall()
+    assert isinstance(data, bytes)
+    db.execute("UPDATE derived SET bytes = ?", (forged(data, b"hello", b"FORGE"),))
+    db.close()
+    with perdure.open(theirs) as store:
+        assert store.inspect("s").messages()[0]["content"][0]["text"] == "hello"
+        with store.resume("s") as session:
+            assert session.messages()[0]["content"][0]["text"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"triggers":{', b'"triggers":{"q":5,'),
+        (b'"agents":{"[\\"agent\\",null]":[', b'"agents":{"[\\"agent\\",null]":[null,'),
+        (b'"open":{"time":', b'"open":{"time":"never","was":'),
+    ],
+)
+def test_rows_of_another_shape_are_no_obstacle(tmp_path: Path, old: bytes, new: bytes) -> None:
+    """Rows that no view made, with right checksums, cost a reading of the log and nothing else."""
+    with perdure.open(tmp_path / "store") as store:
+        with store.create("s") as session, session.turn() as turn:
+            session.set_trigger("t", "timer")
+            turn.user("hello")
+        expected = store.inspect("s").state.as_dict()
+        path = Path(str(store.locate("s"))).parent / "views" / "checkpoint"
+        data = path.read_bytes()
+        assert old in data
+        path.write_bytes(forged(data, old, new))
+    with perdure.open(tmp_path / "store") as store:
+        found = store.inspect("s")
+        assert found.state.as_dict() == expected
+        assert len(found.messages()) == 1
+        with store.resume("s") as session:
+            assert len(session.messages()) == 1
+        assert store.verify("s").sound
+
+
+def test_a_rewind_is_paid_once(tmp_path: Path) -> None:
+    """After rewinds between branches, whoever reads next does not read the log for them again."""
+    with perdure.open(tmp_path / "store") as store:
+        with store.create("s") as session:
+            for number in range(4):
+                with session.turn(f"t{number}") as turn:
+                    turn.user("hello")
+                session.rewind("t0" if number % 2 else None)
+            last = session.position.seq
+        loaded = store._folds.load("s")
+        assert loaded.checkpoint is not None
+        assert loaded.checkpoint.position.seq == last

@@ -21,6 +21,7 @@ from perdure.recovery.walk import Known, Walk
 from perdure.store.checkpoints import NAME, Checkpoint, Handy, Keeper, read_checkpoint
 from perdure.store.reading import Pages, page_from
 from perdure.store.refusing import damage
+from perdure.store.state import State
 from perdure.store.survey import Facts
 from perdure.store.witness import Witness, known_of
 from perdure.views.builtin import BUILTIN
@@ -131,7 +132,9 @@ class Folds:
     def load(self, session: str) -> Loaded:
         """Fold a stored log up to its end: from its checkpoint, or else from event 0.
 
-        Nobody is waited for and nothing is written. What is read is verified.
+        Nobody is waited for and nothing is written. What is read is verified. A checkpoint is only
+        believed where evidence remembers the log: it was made by this store, not handed over with
+        a file.
 
         Raises:
             SessionNotFound: there is none.
@@ -143,9 +146,11 @@ class Folds:
         stored = self._backend.stored(session)
         if stored.header is None:
             raise damage(session, stored)
+        seen = self._witness.about(session).seen
         # Before the log, which is then never behind it.
-        found = self._checkpoint(session, stored.header)
-        known = self._known(session, stored.header, self._backend.tail(session))
+        believed = self._witness.knows(stored.header, seen)
+        found = self._checkpoint(session, stored.header) if believed else None
+        known = known_of(stored.header, self._backend.tail(session), seen)
         if found is not None and found.views == self._versions:
             loaded = self._from(found, stored, known)
             if loaded is not None:
@@ -160,9 +165,6 @@ class Folds:
             if walk.verdict is Verdict.DAMAGED:
                 raise damage(session, stored, walk.problem)
         return Loaded(fold, work, None, history)
-
-    def _known(self, session: str, header: Header, tail: Tail) -> Known:
-        return known_of(header, tail, self._witness.about(session).seen)
 
     def _checkpoint(self, session: str, header: Header) -> Checkpoint | None:
         try:
@@ -205,6 +207,8 @@ class Folds:
         for record in records:
             fold.record(record)
             work.record(record)
+        # Rows that no view of this version made shall show now, while there is the log to ask.
+        State(fold).check()
         return Loaded(fold, work, found, history)
 
     def _pass(self, header: Header, begin: int, known: Known, seq: int) -> Walk:
@@ -410,7 +414,9 @@ class Folding:
             behind < BEHIND_EVENTS_MAX or self._header.vocabulary != VOCABULARY
         ):
             return False
-        return "turn/end" in kinds or ("step/end" in kinds and behind >= STEP_EVENTS)
+        # A rewind may have read the log again: nobody after this writer has to.
+        ends = not kinds.isdisjoint(("turn/end", "context/rewound"))
+        return ends or ("step/end" in kinds and behind >= STEP_EVENTS)
 
     def _store(self, hold: Hold) -> None:
         fold, work = self._at(hold.position)

@@ -6,6 +6,7 @@ from perdure.backends.base import Backend, Hold, Tail
 from perdure.errors import SessionExists, SessionNotFound
 from perdure.model.header import Header
 from perdure.recovery.walk import Known, Walk
+from perdure.store.checkpoints import NAME as CHECKPOINT
 from perdure.store.refusing import damage
 from perdure.store.survey import Facts
 from perdure.store.witness import Witness, known_of
@@ -72,8 +73,8 @@ def settled(
     tail = backend.tail(session)
     about = witness.about_to_write(session)
     known = known_of(stored.header, tail, about.seen)
-    facts = None
-    if quick is not None and not about.damage:
+    facts, ours = None, witness.knows(stored.header, about.seen)
+    if quick is not None and not about.damage and ours:
         facts = quick(session, stored.header, stored.begin, known, tail)
     if facts is None:
         facts = read(session, stored.header, stored.begin, known)
@@ -83,6 +84,9 @@ def settled(
     witness.sound(session, about)
     witness.begin(session, about)
     backend.settle(hold, facts.ending, tail.acknowledged)
+    if not ours and backend.persistent:
+        # From now on this store knows the log; rows that came with it are still nobody's.
+        backend.drop_derived(hold, CHECKPOINT)
     return stored.header, facts
 
 

@@ -74,6 +74,21 @@ class State(Mapping[str, Mapping[str, Any]]):
         """Which session, and how far."""
         return f"<State of {self._header.id!r} at {self.position.seq}>"
 
+    def check(self) -> None:
+        """Have every typed answer made once, so that rows of another shape show at once.
+
+        Raises:
+            Exception: whatever comes of rows that no view of this version made.
+
+        """
+        for view in ("triggers", "channels", "jobs", "effects", "subagents", "usage", "agents"):
+            getattr(self, view)
+        for fact in ("artifacts", "title", "archived", "ended", "cwd", "run"):
+            getattr(self, fact)
+        for agent in conversation.agents(self._rows("conversation")):
+            self.head(agent)
+        scratch.scopes(self._rows("state"))
+
     # --- rows ------------------------------------------------------------------------------------
 
     def __getitem__(self, view: str) -> Mapping[str, Any]:
@@ -214,8 +229,8 @@ class State(Mapping[str, Mapping[str, Any]]):
         totals = self.usage
         kept = scratch.scopes(self._rows("state"))
         named = {
-            scope: {agent or "": self.scope(scope, agent) for agent in who}
-            for scope, who in kept.items()
+            scope: {agent or "": found for agent, found in by_agent.items()}
+            for scope, by_agent in kept.items()
         }
         return {
             "session": self._header.id,

@@ -106,6 +106,16 @@ class Witness:
             return About()
         return self.evidence.about(self.namespace, session, to_write=True)
 
+    def knows(self, header: Header, seen: Sequence[Seen]) -> bool:
+        """Whether the log with this header was acknowledged here, as far as `seen` or this tells.
+
+        One that was brought here by hand, with all that lies beside it, was not.
+        """
+        name = (header.id, header.digest)
+        with self._mutex:
+            here = name in self._moved or name in self._noted
+        return here or any(one.digest == header.digest for one in seen)
+
     def state(self) -> EvidenceState:
         """Whether evidence can be read."""
         unreadable = self.about("?").unreadable

@@ -41,10 +41,17 @@ def kept(rows: Rows, scope: str, agent: str | None) -> dict[str, Any]:
     return {key: values.snapshot(mine[key]) for key in sorted(mine)}
 
 
-def scopes(rows: Rows) -> dict[str, list[str | None]]:
-    """The scopes in which something is kept, and the agents that keep something there."""
-    pairs = {(str(scope), agent) for scope, agent, _ in map(parts_of, rows.all)}
-    out: dict[str, list[str | None]] = {}
-    for scope, agent in sorted(pairs, key=lambda pair: (pair[0], pair[1] or "")):
-        out.setdefault(scope, []).append(agent)
+def scopes(rows: Rows) -> dict[str, dict[str | None, dict[str, Any]]]:
+    """A copy of all that is kept: by scope, by agent, by key, each sorted."""
+    found = sorted(
+        ((*map(_text, parts_of(key)), parts_of(key)[1], value) for key, value in rows.all.items()),
+        key=lambda row: row[:3],
+    )
+    out: dict[str, dict[str | None, dict[str, Any]]] = {}
+    for scope, _, key, agent, value in found:
+        out.setdefault(scope, {}).setdefault(agent, {})[key] = values.snapshot(value)
     return out
+
+
+def _text(part: Any) -> str:
+    return "" if part is None else str(part)

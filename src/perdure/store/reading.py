@@ -88,7 +88,8 @@ def page_from(backend: Backend, header: Header, begin: int, known: Known, seq: i
 def _without_earlier(piece: Piece, seq: int) -> Piece:
     """A piece without most of the lines before the record that holds an event.
 
-    Only where each line looked at says where it begins: what is left out is not verified.
+    Only where each line looked at says where it begins, and the first that is left is intact: what
+    is left out is not verified, and the pass takes that first one as it comes.
     """
     low, high = 0, len(piece.lines) - 1
     while low < high:
@@ -98,7 +99,8 @@ def _without_earlier(piece: Piece, seq: int) -> Piece:
             return piece
         low, high = (middle, high) if int(begins[1]) <= seq else (low, middle - 1)
     start = piece.start if piece.framed else piece.start + sum(map(len, piece.lines[:low]))
-    return piece._replace(start=start, lines=piece.lines[low:])
+    rest = piece._replace(start=start, lines=piece.lines[low:])
+    return rest if _opens_at(rest, seq) else piece
 
 
 def _opens_at(piece: Piece, seq: int) -> bool:

@@ -106,7 +106,10 @@ class Terminal:
     def __init__(self, *arguments: str) -> None:
         self._master, slave = os.openpty()
         command = [sys.executable, "-m", "perdure", *arguments]
+        # A shell that runs the tests in the background has them, and all they start, ignore it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self._process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave)
+        signal.signal(signal.SIGINT, before)
         os.close(slave)
         self.received = b""
 

@@ -643,3 +643,23 @@ def test_a_deleted_import_comes_back_under_no_other_id(
             store.restore(first)
         report = import_one(store, source)
         assert report.new == 2 if emptied else report.error is not None
+
+
+def test_content_that_goes_while_it_is_read_has_expired(tmp_path: Path) -> None:
+    """Bytes that end early because their content is removed meanwhile are no damage."""
+    with perdure.open(f"sqlite:{tmp_path / 'store.db'}") as store:
+        with store.create("s") as session:
+            digest = session.put_blob(b"x" * 3_000_000)
+            session.append("x", digest)
+        backend = store._backend
+        whole = backend.blob("s", digest)
+        assert whole is not None
+
+        def cut_off(session: str, digest: str) -> Iterator[bytes]:
+            store.expire(session, older_than=0)
+            yield b"x"
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "blob", cut_off)
+            with pytest.raises(ContentExpired):
+                store.blob("s", digest)

@@ -111,10 +111,12 @@ def content_of(backend: Backend, session: str, digest: str) -> Iterator[bytes]:
         # Perhaps the session went between finding it and finding its content.
         backend.stored(session)
         raise ContentExpired(session, digest)
-    return _verified(session, digest, parts)
+    return _verified(backend, session, digest, parts)
 
 
-def _verified(session: str, digest: str, parts: Iterator[bytes]) -> Iterator[bytes]:
+def _verified(
+    backend: Backend, session: str, digest: str, parts: Iterator[bytes]
+) -> Iterator[bytes]:
     found, held = hashlib.sha256(), b""
     for part in parts:
         if held:
@@ -122,6 +124,9 @@ def _verified(session: str, digest: str, parts: Iterator[bytes]) -> Iterator[byt
         found.update(part)
         held = part
     if found.hexdigest() != digest:
+        if digest not in {blob.digest for blob in backend.blobs(session)}:
+            # It was removed while it was read.
+            raise ContentExpired(session, digest)
         raise ContentDamaged(session, digest, f"its bytes have the SHA-256 {found.hexdigest()}")
     if held:
         yield held

@@ -655,7 +655,7 @@ def test_content_that_goes_while_it_is_read_has_expired(tmp_path: Path) -> None:
         whole = backend.blob("s", digest)
         assert whole is not None
 
-        def cut_off(session: str, digest: str) -> Iterator[bytes]:
+        def cut_off(session: str, _: str) -> Iterator[bytes]:
             store.expire(session, older_than=0)
             yield b"x"
 

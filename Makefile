@@ -21,7 +21,7 @@ demo: .venv/installed ## keep, break off and resume a session before your eyes
 	$(BIN)/perdure demo
 
 test: .venv/installed ## run the tests; a tenth of the counts, seeds printed
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target proofs units
+	$(MAKE) --no-print-directory --jobs=2 proofs units
 
 # The proofs are half of the time: where there are two cores, both halves run at once.
 proofs: .venv/installed

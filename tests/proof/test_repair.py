@@ -144,7 +144,7 @@ def open_overwriting(path: str, encoding: str, runtime: Runtime) -> Store:
     ("opener", "complaint"),
     [
         ("open_destroying", "nowhere|not aside"),
-        ("open_forgetful", "tell of the repair|told of twice|not aside"),
+        ("open_forgetful", "tell of the|told of twice|not aside"),
         ("open_replacing", "holds no log"),
         ("open_overwriting", "nowhere|not aside"),
     ],

@@ -5,17 +5,18 @@ any more: no crash point lets it pass, what it buffered is lost, and its locks g
 take them, because its writers are closed as copies in another process would be.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from perdure.backends.base import Backend
 from perdure.backends.directory import DirectoryBackend
 from perdure.backends.memory import MemoryBackend
 from perdure.backends.sqlite import BundleBackend, SqliteBackend
 from perdure.durable import crash
-from perdure.errors import PerdureError, SessionNotFound
+from perdure.errors import InvalidValue, PerdureError, SessionNotFound
+from perdure.model.event import Event
 from perdure.runtime import Runtime
 from perdure.store import Session, Store
 from perdure.store.flusher import Flusher
@@ -208,6 +209,17 @@ class Site:
             except SessionNotFound:
                 self.sessions[name] = store.create(name[1])
         return self.sessions[name]
+
+    def append(self, name: Name, batch: Sequence[Mapping[str, Any]]) -> list[Event]:
+        """Append by id. Whether the batch is refused or not, its writer sets aside what is torn."""
+        try:
+            events = self.space(name[0]).append(name[1], batch)
+        except InvalidValue:
+            self.torn.discard(name)
+            raise
+        if batch:
+            self.torn.discard(name)
+        return events
 
     def log(self, name: Name) -> Path | None:
         """The file behind which a torn commit may stand."""

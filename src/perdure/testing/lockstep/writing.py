@@ -199,9 +199,7 @@ class Writing(Row):
         def act(site: Site) -> object:
             if keep:
                 return numbered([site.writer(name).append(**fields)])
-            events = site.space(name[0]).append(name[1], [fields])
-            site.torn.discard(name)
-            return numbered(events)
+            return numbered(site.append(name, [fields]))
 
         self.together("append", act, name)
 
@@ -214,9 +212,7 @@ class Writing(Row):
         def act(site: Site) -> object:
             if keep:
                 return numbered(site.writer(name).append_many(batch))
-            events = site.space(name[0]).append(name[1], batch)
-            site.torn.discard(name)
-            return numbered(events)
+            return numbered(site.append(name, batch))
 
         step = "append many" if self.length(name) else "first append many"
         return self.together(step, act, name)
@@ -228,9 +224,7 @@ class Writing(Row):
         numbers = [{**fields, "seq": at + n} for n, fields in enumerate(batch)]
 
         def act(site: Site) -> object:
-            events = site.space(name[0]).append(name[1], numbers)
-            site.torn.discard(name)
-            return numbered(events)
+            return numbered(site.append(name, numbers))
 
         self.together("append at", act, name, at=at)
 

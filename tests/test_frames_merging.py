@@ -309,7 +309,7 @@ def test_any_commits_keep_their_lines(opened: Opener, rng: random.Random) -> Non
                 place = ZstdLayout.seek(after, len(HEAD), seq)
                 piece = next(ZstdLayout.pieces(after, place))
                 assert piece.flaw is None
-                assert decode_line(piece.lines[0]).first <= seq
+                assert decode_line(piece.lines[0]).first <= seq <= decode_line(piece.lines[-1]).last
 
 
 # --- what it costs ----------------------------------------------------------------------------

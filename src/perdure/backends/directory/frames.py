@@ -112,18 +112,25 @@ class ZstdLayout:
     @staticmethod
     def seek(file: ReadFile, begin: int, seq: int) -> int:
         """Start of a frame that holds `seq` or an earlier number; `begin` if in doubt."""
-        low, high = begin, file.size()
+        low, size = begin, file.size()
+        high = size
         while high - low > _NEAR:
             middle = (low + high) // 2
             found = find_trailer(file, middle, high)
-            if found is None or found.start <= low:
+            if found is not None and found.last < seq and found.end < high:
+                # Nothing sure may follow: then the last steps below find the nearest place.
+                low = max(low, found.start)
+                if _behind(file, found, size) is None:
+                    break
+                low = found.end
+            elif found is None or found.start <= low:
                 # No frame begins in this half that would bring us nearer.
                 high = middle
             elif found.first <= seq:
                 low = found.start
             else:
                 high = min(middle, found.start)
-        return low
+        return _stepped(file, low, size, seq)
 
     @staticmethod
     def finish(file: ReadFile, start: int, end: int) -> bytes:
@@ -147,6 +154,25 @@ class ZstdLayout:
 
         """
         return merging.compacted(file, end)
+
+
+def _behind(file: ReadFile, trailer: Trailer, size: int) -> Trailer | None:
+    """The trailer of the frame that begins where this one ends; None if no whole one does."""
+    found = find_trailer(file, trailer.end, size)
+    return found if found is not None and found.start == trailer.end else None
+
+
+def _stepped(file: ReadFile, place: int, size: int, seq: int) -> int:
+    """From the start of a frame to that of the one with `seq`; none of them is read."""
+    here = find_trailer(file, place, size)
+    if here is None or here.start != place:
+        return place
+    while here.last < seq:
+        behind = _behind(file, here, size)
+        if behind is None:
+            break
+        here = behind
+    return here.start
 
 
 def _frame_of(records: Sequence[Record]) -> bytes:

@@ -40,7 +40,10 @@ WHERE = ("zst", "raw", "sqlite")
 
 
 def opened(kind: str, folder: Path, **options: Any) -> perdure.Store:
-    return open_medium(kind, folder, **{"views": [Jumble()], **options})
+    """A store that keeps checkpoints at once: nobody is there to do it later."""
+    store = open_medium(kind, folder, **{"views": [Jumble()], **options})
+    store._flusher.stop()
+    return store
 
 
 def checkpoint_of(store: perdure.Store, id: str = "s") -> bytes | None:
@@ -374,14 +377,18 @@ def observe_puts(patch: pytest.MonkeyPatch, kind: type[Backend]) -> list[tuple[i
 def test_a_turn_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over 200 turns fewer bytes are written for views than for the log, and as many each turn."""
     seen = observe_puts(monkeypatch, DirectoryBackend)
-    with perdure.open(tmp_path / "store", encoding="raw") as store:
-        with store.create("s") as session:
-            for number in range(200):
-                session.append_many(turn_events(number))
+    with opened("raw", tmp_path, views=[]) as store:
+        session = store.create("s")
+        for number in range(200):
+            session.append_many(turn_events(number))
         located = store.locate("s")
     assert located is not None
-    sizes = [size for _, size in seen]
+    *sizes, anew = [size for _, size in seen]
     assert len(sizes) == 200
+    # What is scattered over 200 lines is made one when the writer leaves.
+    assert seen[-1][0] is None
+    assert anew < sum(sizes)
+    del seen[-1]
     assert sum(sizes) < Path(located).stat().st_size
     assert [at for at, _ in seen].count(None) == 1
     assert max(sizes[1:]) < 2 * min(sizes[1:])
@@ -819,7 +826,8 @@ def test_a_dead_writer_stores_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     hold = session._hold
     assert hold is not None
     monkeypatch.setattr(type(hold), "dead", property(lambda _: True))
-    session._folding.committed(hold, [])
+    session._folding._due = True
+    session._folding.keep(hold)
     session.append_many(turn(1))
     assert seen == []
     monkeypatch.undo()

@@ -6,8 +6,11 @@ cannot carry (lone surrogates) takes a second path, and what it would change in 
 bytes, sets, foreign keys) is refused by `snapshot` with the path to the offender.
 """
 
+import gc
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import msgspec
@@ -15,7 +18,16 @@ import msgspec
 from perdure.errors import InvalidValue
 from perdure.model.limits import DEPTH_MAX, INTEGER_BITS_MAX
 
-__all__ = ["canonical", "check_text", "decode", "encode", "shown", "snapshot", "text"]
+__all__ = [
+    "canonical",
+    "check_text",
+    "decode",
+    "encode",
+    "shown",
+    "snapshot",
+    "text",
+    "uncollected",
+]
 
 _encoder = msgspec.json.Encoder()
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -186,6 +198,18 @@ def decode(raw: bytes | msgspec.Raw) -> Any:
         return json.loads(bytes(raw).decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the collector off while much is decoded: none of it is garbage, and it would look."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _refuse_constant(name: str) -> Any:

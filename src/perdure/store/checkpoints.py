@@ -5,11 +5,8 @@ that a turn costs what is new in it. A checkpoint is derived: it counts only as 
 and only for the log that has its hash at its position. `docs/format.md` describes the lines.
 """
 
-import gc
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,34 +36,28 @@ _CRC_TAIL = len(b',"crc":"00000000"}\n')
 _Rows = dict[str, dict[str, Any]]
 
 
-class _Base(msgspec.Struct):
-    """The members that only the first line has."""
-
-    checkpoint: int
-    header: str
-    views: dict[str, int]
-
-
-class _Line(msgspec.Struct):
-    """The members of any line but for its rows and the checksum."""
+class _Line(msgspec.Struct, gc=False):
+    """A line but for its checksum; what the rows hold stays text."""
 
     seq: int
     hash: str
-    open: msgspec.Raw = msgspec.Raw()
-
-
-class _Changes(msgspec.Struct, gc=False):
-    """The members of a line that say which rows changed."""
-
-    put: _Rows
+    put: dict[str, dict[str, msgspec.Raw]]
     gone: dict[str, list[str]] = {}
     skipped: dict[str, int] = {}
+    open: msgspec.Raw = msgspec.Raw()
+    # Only the first line has these.
     checkpoint: int | None = None
+    header: str = ""
+    views: dict[str, int] = {}
 
 
-_base_decoder = msgspec.json.Decoder(_Base)
-_line_decoder = msgspec.json.Decoder(_Line)
-_changes_decoder = msgspec.json.Decoder(_Changes)
+class _Plain(_Line, gc=False):
+    """A line with text that msgspec cannot read: half a character stops it, and nobody else."""
+
+    put: dict[str, dict[str, Any]]
+
+
+_decoder = msgspec.json.Decoder(_Line)
 
 
 class Checkpoint:
@@ -76,23 +67,35 @@ class Checkpoint:
         position: the last event that it takes into account.
         views: version of each view that it has rows of.
         size: how many of the bytes that were read count.
+        base: how many of them are the first line.
         crc: checksum of those.
         torn: bytes that do not count stand behind them.
         skipped: how many events of other types were skipped, once `rows` was called.
 
     """
 
-    def __init__(
-        self, lines: list[memoryview], base: _Base, last: _Line, size: int, crc: int
-    ) -> None:
-        """Made by `read_checkpoint`."""
+    def __init__(self, lines: list[memoryview], first: _Line, size: int, crc: int) -> None:
+        """Made by `read_checkpoint`.
+
+        Raises:
+            ValueError: the last line is not as this version writes it.
+
+        """
+        self._lines: list[memoryview | _Line] = [first, *lines[1:]]
+        last = self._line(len(lines) - 1)
         self.position = Position(last.seq, last.hash)
-        self.views = base.views
+        self.views = first.views
         self.size = size
+        self.base = len(lines[0])
         self.crc = crc
         self.torn = False
         self.skipped: Counter[str] = Counter()
-        self._lines = lines
+
+    def _line(self, number: int) -> _Line:
+        found = self._lines[number]
+        if not isinstance(found, _Line):
+            found = self._lines[number] = _decoded(found)
+        return found
 
     def work(self) -> OpenWork:
         """What was open at the position.
@@ -101,27 +104,29 @@ class Checkpoint:
             ValueError: it is not as this version writes it.
 
         """
-        for line in reversed(self._lines):
-            found = _decoded(line, _line_decoder)
-            if bytes(found.open):
-                return OpenWork.restored(values.decode(found.open))
+        for number in range(len(self._lines) - 1, -1, -1):
+            told = self._line(number).open
+            if bytes(told):
+                return OpenWork.restored(values.decode(told))
         raise ValueError("nothing is said of what is open")
 
     def rows(self) -> _Rows:
-        """The rows of each view.
+        """The rows of each view; the values are `msgspec.Raw`, or decoded where it had to be.
+
+        They are the caller's own, and this can be asked once.
 
         Raises:
             ValueError: as `work`.
 
         """
-        with _no_collection():
+        with values.uncollected():
             return self._rows()
 
     def _rows(self) -> _Rows:
         rows: _Rows = {name: {} for name in self.views}
         skipped: Counter[str] = Counter()
-        for number, line in enumerate(self._lines):
-            found: _Changes = _decoded(line, _changes_decoder)
+        for number in range(len(self._lines)):
+            found = self._line(number)
             if (found.checkpoint is None) != bool(number):
                 raise ValueError("a line of another checkpoint")
             try:
@@ -151,30 +156,18 @@ class Handy(NamedTuple):
     records: tuple[Record, ...]
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing that is made here is garbage, and the collector would go through all of it again."""
-    collects = gc.isenabled()
-    gc.disable()
+def _decoded(line: memoryview) -> _Line:
     try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _decoded(line: memoryview, decoder: "msgspec.json.Decoder[Any]") -> Any:
-    try:
-        return decoder.decode(line)
+        return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # Half a character stops msgspec, and nobody else.
-        try:
-            members = values.decode(bytes(line))
-            if decoder is _line_decoder and isinstance(members, dict) and "open" in members:
-                members["open"] = msgspec.Raw(values.encode(members["open"]))
-            return msgspec.convert(members, decoder.type)
-        except (TypeError, msgspec.MsgspecError) as error:
-            raise ValueError(f"no line of a checkpoint: {error}") from error
+        pass
+    try:
+        members = values.decode(bytes(line))
+        if isinstance(members, dict) and "open" in members:
+            members["open"] = msgspec.Raw(values.encode(members["open"]))
+        return msgspec.convert(members, _Plain)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise ValueError(f"no line of a checkpoint: {error}") from error
 
 
 def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
@@ -186,14 +179,14 @@ def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
     if not lines:
         return None
     try:
-        base, last = _decoded(lines[0], _base_decoder), _decoded(lines[-1], _line_decoder)
+        first = _decoded(lines[0])
+        if first.checkpoint != FORMAT or first.header != header.digest:
+            return None
+        found = Checkpoint(lines, first, size, crc)
     except ValueError:
         return None
-    if base.checkpoint != FORMAT or base.header != header.digest or last.seq < 0:
-        return None
-    found = Checkpoint(lines, base, last, size, crc)
     found.torn = size < len(data or b"")
-    return found
+    return None if found.position.seq < 0 else found
 
 
 def _whole_lines(data: bytes) -> tuple[list[memoryview], int, int]:
@@ -229,6 +222,8 @@ class Keeper:
         self.seq = seq
         # Bytes that are stored; None if that is not known for sure.
         self._size: int | None = None
+        # How many of them are the first line.
+        self._base = 0
         self._crc = 0
         self._sizes: dict[tuple[str, str], int] | None = None
         self._live = 0
@@ -245,31 +240,42 @@ class Keeper:
             self.seq = found.position.seq
             self._skipped = found.skipped.copy()
             if not found.torn:
-                self._size, self._crc = found.size, found.crc
+                self._size, self._base, self._crc = found.size, found.base, found.crc
         self._open = b""
 
-    def keep(self, hold: Hold, fold: Fold, work: OpenWork) -> None:
+    def keep(self, hold: Hold, fold: Fold, work: OpenWork, *, last: bool = False) -> None:
         """Store what changed in the rows since the last time, or all of them anew.
+
+        `last` says that this writer stores nothing after it.
 
         Raises:
             InvalidValue: a row is no JSON value.
             PerdureError: it could not be stored; the next call stores everything.
 
         """
-        if fold.position.seq == self.seq and self._size is not None:
+        if self.holds(fold, last=last):
             return
         open_ = values.encode(work.dump())
+        # Once for each writer all rows are looked at, and once more it has nothing else to do.
+        leisure = last or self._sizes is None
         # Whatever goes wrong from here on, nobody knows what is stored.
         size, self._size = self._size, None
         if size is not None:
             line, crc = self._changed_rows(fold, open_)
-            if not self._spread(size + len(line)) and self._append(hold, line, size):
+            anew = self._spread(size + len(line)) or (leisure and self._scattered(size + len(line)))
+            if not anew and self._append(hold, line, size):
                 self._kept(fold, open_, size + len(line), crc)
                 return
         line, crc = self._all_rows(fold, open_)
         self._backend.put_derived(hold, NAME, line)
-        self._most = self._live
+        self._most, self._base = self._live, len(line)
         self._kept(fold, open_, len(line), crc)
+
+    def holds(self, fold: Fold, *, last: bool = False) -> bool:
+        """Whether all that `keep` would store is stored."""
+        if fold.position.seq != self.seq or self._size is None:
+            return False
+        return not (last and self._scattered(self._size))
 
     def _append(self, hold: Hold, line: bytes, size: int) -> bool:
         try:
@@ -293,10 +299,18 @@ class Keeper:
         shrunk = self._live < self._most // 2
         return size > 2 * self._live + (SLACK_BYTES_SHRUNK if shrunk else SLACK_BYTES)
 
+    def _scattered(self, size: int) -> bool:
+        """Whether most of it is in lines of what changed: one line with all is read much faster.
+
+        What is stored for this at least doubles each time, so all of it is less than twice the
+        last.
+        """
+        return size - self._base > self._base + SLACK_BYTES
+
     def _all_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
         self._sizes = {}
         self._live = 0
-        put = {name: self._encoded(name, rows.all) for name, rows in fold.rows.items()}
+        put = {name: self._encoded(name, rows.held) for name, rows in fold.rows.items()}
         return self._line(fold, {}, put, open_, 0, base=True)
 
     def _changed_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:

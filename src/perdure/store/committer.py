@@ -30,7 +30,7 @@ from perdure.model.header import Header
 from perdure.model.record import Position, Record, seal
 from perdure.recovery.closers import OpenWork
 from perdure.runtime import Runtime
-from perdure.store.flusher import Flusher
+from perdure.store.flusher import Flusher, weakly
 from perdure.store.folding import Folding
 from perdure.store.queue import Accepted, Keys, Queue
 from perdure.store.survey import Survey
@@ -38,6 +38,10 @@ from perdure.store.witness import Witness
 from perdure.views.fold import Fold
 
 __all__ = ["Committer"]
+
+FOLDED_AT_ONCE = 512
+BREATH_SECONDS = 0.001
+"""The background thread folds so many records in one go, and then lets commits go before."""
 
 
 class Committer:
@@ -81,6 +85,8 @@ class Committer:
         # What this writer left open; None once it lost track of it.
         self._work: OpenWork | None = OpenWork()
         self._flusher = flusher
+        # Weakly: a writer that everybody dropped is not kept for what can be made again.
+        self._keep_later = weakly(self._keep_due)
         self._runtime = runtime
         self._pack = pack
         self._pid = runtime.pid()
@@ -287,9 +293,9 @@ class Committer:
             if all(one.settled for one in own):
                 return
             batch = self._queue.waiting()
-        records = self._commit(batch)
-        if self._hold is not None:
-            self._folding.committed(self._hold, records)
+        due = self._folding.committed(self._commit(batch))
+        if due and not self._flusher.schedule(self._keep_later):
+            self._keep_rows()
 
     def _commit(self, batch: Sequence[Accepted]) -> list[Record]:
         try:
@@ -362,6 +368,21 @@ class Committer:
         self._release()
         return error
 
+    def _keep_rows(self, most: int | None = None) -> bool:
+        """Store the rows of the views; False if there is more to be folded for it."""
+        hold = self._hold
+        return hold is None or self._folding.keep(hold, most)
+
+    def _keep_due(self) -> None:
+        """Store the rows where nobody waits for it, and let commits go before."""
+        with self._committing:
+            if self._closed is not None or self._pid != self._runtime.pid():
+                return
+            done = self._keep_rows(FOLDED_AT_ONCE)
+        if not done and not self._flusher.schedule(self._keep_later, BREATH_SECONDS):
+            with self._committing:
+                self._keep_rows()
+
     # --- ending ----------------------------------------------------------------------------------
 
     def _refuse_reentry(self, *, content: bool = False) -> None:
@@ -425,6 +446,7 @@ class Committer:
         """What can be done while the session is still ours, and may as well fail."""
         if self._hold is not None and self._hold.position.seq >= 0:
             self._witness.moved(self.header, self._hold.position)
+            self._folding.keep(self._hold, last=True)
             with suppress(PerdureError):
                 self._backend.compact(self._hold, only_if_worth=True)
                 if self._work is not None and not self._hold.dead:

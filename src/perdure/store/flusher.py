@@ -6,11 +6,12 @@ everybody else has dropped it.
 """
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from perdure.runtime import Runtime
 
-__all__ = ["DELAY_SECONDS", "Flusher"]
+__all__ = ["DELAY_SECONDS", "Flusher", "weakly"]
 
 DELAY_SECONDS = 0.2
 """A buffered event is committed at the latest this long after the first of its batch."""
@@ -96,3 +97,15 @@ class Flusher:
             self._wake.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+
+def weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """What calls a method as long as its object is there, and does not keep it there."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call

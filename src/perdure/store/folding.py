@@ -340,6 +340,8 @@ class Folding:
         self._waiting: list[Record] | None = [] if follows else None
         self._bytes = 0
         self._shared = False
+        # Whether the rows are to be stored.
+        self._due = False
         self._handy = handy
 
     @property
@@ -384,8 +386,8 @@ class Folding:
         self._live, self._waiting = (loaded.fold, loaded.work), []
         self._bytes, self._shared = 0, False
 
-    def committed(self, hold: Hold, records: Sequence[Record]) -> None:
-        """Records became durable: they wait, or are folded, and at the end of a turn stored.
+    def committed(self, records: Sequence[Record]) -> bool:
+        """Take note of records that became durable; whether it is time to `keep` the rows.
 
         Whatever goes wrong is no failure of the commit. What was folded is let go of then, and made
         anew when somebody asks.
@@ -393,10 +395,32 @@ class Folding:
         self._handy = None
         try:
             self._take(records)
-            if self._due(hold.position.seq, records):
-                self._store(hold)
+            self._due = self._due or self._ends(records)
         except Exception:  # noqa: BLE001 - a view of a user's may raise anything
             self._live, self._waiting = None, None
+        return self._due
+
+    def keep(self, hold: Hold, most: int | None = None, *, last: bool = False) -> bool:
+        """Store the rows if that is due; False: `most` records were folded, and more are to be.
+
+        `last` says that the writer stores nothing after it. Whatever goes wrong is nobody's
+        failure: as for `committed`.
+        """
+        try:
+            if self._due:
+                if most is not None and not self._catch_up(most):
+                    return False
+                self._due = False
+                fold, work = self._at(hold.position)
+            elif last and self._live is not None and self._live[0].position == hold.position:
+                fold, work = self._live
+            else:
+                return True
+            if not hold.dead:
+                self._keeper.keep(hold, fold, work, last=last)
+        except Exception:  # noqa: BLE001 - as above
+            self._live, self._waiting, self._due = None, None, False
+        return True
 
     def _take(self, records: Sequence[Record]) -> None:
         if self._waiting is None:
@@ -406,37 +430,39 @@ class Folding:
         if len(self._waiting) > WAITING_MAX or self._bytes > WAITING_BYTES_MAX:
             self._catch_up()
 
-    def _due(self, seq: int, records: Sequence[Record]) -> bool:
+    def _ends(self, records: Sequence[Record]) -> bool:
+        """Whether something ends with these records that is worth a checkpoint."""
         if not self._persistent:
             return False
-        behind, kinds = seq - self._keeper.seq, {record.type for record in records}
+        behind = records[-1].last - self._keeper.seq
+        kinds = {record.type for record in records}
         if self._waiting is None and (
             behind < BEHIND_EVENTS_MAX or self._header.vocabulary != VOCABULARY
         ):
             return False
-        # A rewind may have read the log again: nobody after this writer has to.
+        # A rewind may have read the log again, and so may a resume: nobody after this writer has
+        # to.
         ends = not kinds.isdisjoint(("turn/end", "context/rewound"))
-        return ends or ("step/end" in kinds and behind >= STEP_EVENTS)
+        late = "step/end" in kinds and behind >= STEP_EVENTS
+        return ends or late or ("session/resumed" in kinds and behind >= BEHIND_EVENTS_MAX)
 
-    def _store(self, hold: Hold) -> None:
-        fold, work = self._at(hold.position)
-        if not hold.dead:
-            self._keeper.keep(hold, fold, work)
-
-    def _catch_up(self) -> None:
-        """Fold what waits."""
+    def _catch_up(self, most: int | None = None) -> bool:
+        """Fold what waits, at most so many records of it; False if there are more."""
         waiting = self._waiting
         if waiting is None or (not waiting and self._live is not None):
-            return
+            return True
         # Whatever comes in between, a signal included, leaves nothing that is half folded.
         live, self._live, self._waiting = self._live, None, None
         fold, work = live or (self._folds.begin(self._header), OpenWork())
         if self._shared:
             # Whoever was given it reads on in it.
             fold, self._shared = fold.copy(), False
-        for record in waiting:
+        left = [] if most is None else waiting[most:]
+        for record in waiting[:most]:
             if record.prev != fold.position.hash:
-                return
+                return True
             fold.record(record)
             work.record(record)
-        self._live, self._waiting, self._bytes = (fold, work), [], 0
+        self._live, self._waiting = (fold, work), left
+        self._bytes = sum(len(record.line) for record in left)
+        return not left

@@ -68,7 +68,7 @@ class State(Mapping[str, Mapping[str, Any]]):
         self._header = fold.header
         self._skipped = dict(fold.skipped)
         # Rows are exchanged, never changed, so a copy of the table is a copy of it all.
-        self._views = {name: Rows(dict(rows.all)) for name, rows in fold.rows.items()}
+        self._views = {name: rows.copy() for name, rows in fold.rows.items()}
 
     def __repr__(self) -> str:
         """Which session, and how far."""

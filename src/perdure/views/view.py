@@ -1,8 +1,10 @@
 """What a view is: a name, a version, and a pure fold of events into rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from perdure.errors import InvalidValue
 from perdure.model import values
@@ -18,18 +20,22 @@ History = Callable[[], Iterator[Event]]
 class Rows:
     """The rows of a view: JSON values by key, and which of them changed since they were stored.
 
-    A value belongs to the rows once it was put: to change one, put another in its place.
+    A value belongs to the rows once it was put: to change one, put another in its place. Values
+    that were read from a checkpoint stay JSON text until somebody looks at them.
     """
 
-    __slots__ = ("_changed", "_checked", "_rows")
+    __slots__ = ("_changed", "_checked", "_rows", "_text")
 
     def __init__(self, rows: dict[str, Any] | None = None, *, checked: bool = False) -> None:
         """Begin with rows that are stored already; the dict becomes this object's own.
 
-        `checked`: what is put is copied, and what is no JSON is refused.
+        A `msgspec.Raw` among them is JSON text, to be decoded when it is asked for. `checked`: what
+        is put is copied, and what is no JSON is refused.
         """
         self._checked = checked
         self._rows: dict[str, Any] = {} if rows is None else rows
+        # Whether some may still be text.
+        self._text = bool(rows)
         # What changed since they were stored, new rows in their order; True for one that was there
         # then and has been removed since, even if it came back.
         self._changed: dict[str, bool] = {}
@@ -41,11 +47,27 @@ class Rows:
             KeyError: there is none.
 
         """
-        return self._rows[key]
+        value = self._rows[key]
+        if value.__class__ is msgspec.Raw:
+            value = self._rows[key] = values.decode(value)
+        return value
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a row, or `default`."""
-        return self._rows.get(key, default)
+        return self[key] if key in self._rows else default
+
+    def own(self, keys: Iterable[str]) -> list[dict[str, Any]]:
+        """The values of rows that are objects, each a dict of the caller's own.
+
+        What stands in them may be the rows', to look at.
+
+        Raises:
+            KeyError: there is no such row.
+
+        """
+        raw, decode = msgspec.Raw, values.decode
+        found = [*map(self._rows.__getitem__, keys)]
+        return [decode(each) if each.__class__ is raw else dict(each) for each in found]
 
     def __contains__(self, key: object) -> bool:
         """Whether there is such a row."""
@@ -85,6 +107,15 @@ class Rows:
     @property
     def all(self) -> Mapping[str, Any]:
         """The rows themselves, to look at."""
+        if self._text:
+            for key in self._rows:
+                self[key]
+            self._text = False
+        return self._rows
+
+    @property
+    def held(self) -> Mapping[str, Any]:
+        """The rows as they are, for who stores them: values, or JSON text."""
         return self._rows
 
     @property
@@ -104,6 +135,7 @@ class Rows:
     def copy(self) -> "Rows":
         """The same rows, and the same of them changed, in an object of their own."""
         twin = Rows(self._rows.copy(), checked=self._checked)
+        twin._text = self._text
         twin._changed = self._changed.copy()
         return twin
 

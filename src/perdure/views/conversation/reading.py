@@ -27,15 +27,15 @@ def messages(rows: Rows, agent: str | None) -> list[Message]:
     results in the order of the calls; a call without a result has an error that says whether it
     can have run. `seq` is the number of the event that says it, of the last of several results.
 
-    The list is the caller's own. The messages in it are the rows themselves and must not be
-    changed: copy what you want to change.
+    The list is the caller's own, and so is each dict in it. What these hold may be the rows' and
+    must not be changed: copy what you want to change.
     """
     numbers = rows.get(agent_key(agent))
     if numbers is None:
         return []
     prefix = f"m{numbers['n']}:"
     keys = map(prefix.__add__, map(str, range(numbers["first"], numbers["next"])))
-    found: list[Message] = [*map(rows.all.__getitem__, keys)]
+    found = rows.own(keys)
     for at, message in enumerate(found):
         if "open" in message:
             found[at] = _answered(message)
@@ -72,8 +72,8 @@ def knows(rows: Rows, agent: str | None, turn: str) -> bool:
 
 def head(rows: Rows, agent: str | None) -> str | None:
     """The turn behind which the agent goes on: its last, or where it rewound to; None: no turn."""
-    marks = _marks(rows, agent)
-    return _turn_of(marks[-1]) if marks else None
+    numbers = rows.get(agent_key(agent))
+    return None if numbers is None else _turn_of(rows[f"n{numbers['n']}:{numbers['top']}"])
 
 
 def parent_of(rows: Rows, agent: str | None, turn: str) -> str | None:

@@ -78,9 +78,7 @@ def test_closing_keeps_what_is_due(kind: str, tmp_path: Path) -> None:
         assert kept(store) == last
 
 
-def test_the_thread_lets_commits_go_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_thread_lets_commits_go_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of much that waits the thread folds a part, and the rest when it comes by again."""
     monkeypatch.setattr(committer, "FOLDED_AT_ONCE", 10)
     store, later = opened("zst", tmp_path)

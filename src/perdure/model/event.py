@@ -17,6 +17,11 @@ _seen: set[str] = set()
 _SEEN_MAX = 1024
 """Types found valid: a program uses few, and asks about them for every event."""
 
+_known: set[str] = set()
+_KNOWN_MAX = 1024
+_KNOWN_CHARS_MAX = min(limits.AGENT_CHARS_MAX, limits.TURN_CHARS_MAX, limits.KEY_CHARS_MAX)
+"""Names of agents and turns found valid: the same ones come with event after event."""
+
 
 class Event(msgspec.Struct, frozen=True, dict=True, eq=False):
     """One event of a session.
@@ -152,9 +157,12 @@ def draft(
         raise InvalidValue(
             "time", f"{values.shown(time)} is not a time", hint="integer Unix milliseconds"
         )
-    _check_name("agent", agent, limits.AGENT_CHARS_MAX)
-    _check_name("turn", turn, limits.TURN_CHARS_MAX)
-    _check_name("key", key, limits.KEY_CHARS_MAX)
+    if agent is not None and (agent.__class__ is not str or agent not in _known):
+        _check_name("agent", agent, limits.AGENT_CHARS_MAX)
+    if turn is not None and (turn.__class__ is not str or turn not in _known):
+        _check_name("turn", turn, limits.TURN_CHARS_MAX)
+    if key is not None:
+        _check_text("key", key, limits.KEY_CHARS_MAX)
     if ignorable is not True and ignorable is not False:
         raise InvalidValue("ignorable", f"{values.shown(ignorable)} is not a bool")
     value = values.snapshot(data)
@@ -176,9 +184,16 @@ def _is_type(type: str) -> bool:  # noqa: A002
     return True
 
 
-def _check_name(field: str, value: object, chars_max: int) -> None:
-    if value is None:
-        return
+def _check_name(field: str, name: object, chars_max: int) -> None:
+    _check_text(field, name, chars_max)
+    if isinstance(name, str) and len(name) <= _KNOWN_CHARS_MAX:
+        if len(_known) >= _KNOWN_MAX:
+            # Turns come and go.
+            _known.clear()
+        _known.add(name)
+
+
+def _check_text(field: str, value: object, chars_max: int) -> None:
     # A subclass of str would not come back as what it was.
     if type(value) is not str or not 1 <= len(value) <= chars_max:
         raise InvalidValue(

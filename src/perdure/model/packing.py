@@ -8,12 +8,13 @@ is exact.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from perdure.model import values
 from perdure.model.event import Draft
 from perdure.model.limits import RUN_BYTES_MAX, RUN_EVENTS_MAX, RUN_EVENTS_MIN
 
-__all__ = ["Path", "follow", "group", "replace"]
+__all__ = ["Path", "Run", "follow", "group", "replace"]
 
 Path = tuple[str | int, ...]
 """Steps from the data to one of its strings: names of objects, indexes of arrays."""
@@ -22,31 +23,58 @@ _SAME: Path = ("\0same",)
 """Marker, compared by identity: no difference at all."""
 
 
-def group(drafts: Sequence[Draft]) -> Iterator[tuple[Sequence[Draft], Path | None]]:
-    """Split one commit into single events (path None) and runs (path to the string)."""
+class Run(NamedTuple):
+    """What tells the events of a run apart.
+
+    Attributes:
+        path: where the string is that differs.
+        more: the strings of all but the first.
+
+    """
+
+    path: Path
+    more: list[str]
+
+
+def group(drafts: Sequence[Draft]) -> Iterator[tuple[Sequence[Draft], Run | None]]:
+    """Split one commit into single events (None) and runs."""
     start = 0
     while start < len(drafts):
-        end, path = _extend(drafts, start)
-        if end - start >= RUN_EVENTS_MIN and path is not None:
-            yield drafts[start:end], path
+        run = _run_from(drafts, start)
+        if run is not None and len(run.more) + 1 >= RUN_EVENTS_MIN:
+            end = start + 1 + len(run.more)
+            yield drafts[start:end], run
             start = end
         else:
             yield drafts[start : start + 1], None
             start += 1
 
 
-def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
-    """How far the run that begins at `start` reaches, and along which path it differs."""
+def _run_from(drafts: Sequence[Draft], start: int) -> Run | None:
+    """The longest run that begins at `start`, perhaps a short one."""
+    first = drafts[start]
+    path: Path | None = None
+    around = (b"", b"")
+    more: list[str] = []
+    for candidate in _alike(drafts, start):
+        if path is None:
+            path = _first_difference(first, _alike(drafts, start))
+            if path is None:
+                return None
+            around = _around(first.value, path)
+        string = _told(candidate, path, around)
+        if string is None:
+            break
+        more.append(string)
+    return None if path is None else Run(path, more)
+
+
+def _alike(drafts: Sequence[Draft], start: int) -> Iterator[Draft]:
+    """Those behind the one at `start` that are as it is but for data and time."""
     first = drafts[start]
     if first.key is not None or first.ignorable:
-        return start + 1, None
-    spare = _first_string(first.value)
-    if spare is None:
-        # A run is told apart by a string; looking for the end of this one would be for nothing.
-        return start + 1, None
-    path: Path = _SAME
+        return
     size = len(first.raw)
-    end = start + 1
     for candidate in drafts[start + 1 : start + RUN_EVENTS_MAX]:
         size += len(candidate.raw)
         if (
@@ -57,14 +85,45 @@ def _extend(drafts: Sequence[Draft], start: int) -> tuple[int, Path | None]:
             or candidate.key is not None
             or candidate.ignorable
         ):
+            return
+        yield candidate
+
+
+def _first_difference(first: Draft, behind: Iterator[Draft]) -> Path | None:
+    """The path to the string in which the first of those behind differs that is not the same.
+
+    If none is, or if it differs in more, any string does: the run is of those before it.
+    """
+    for candidate in behind:
+        if candidate.raw != first.raw:
+            found = _difference(first.value, candidate.value)
+            if found is not None and found is not _SAME:
+                return found
             break
-        found = _difference(first.value, candidate.value)
-        if found is None or (found is not _SAME and path is not _SAME and found != path):
-            break
-        if found is not _SAME:
-            path = found
-        end += 1
-    return end, spare if path is _SAME else path
+    return _first_string(first.value)
+
+
+def _around(value: Any, path: Path) -> tuple[bytes, bytes]:
+    """The JSON text of a value before and behind the string at `path`."""
+    mark = "\0"
+    while True:
+        before, *behind = values.encode(replace(value, path, mark)).split(values.encode(mark))
+        if len(behind) == 1:
+            return before, behind[0]
+        # The value says the same somewhere else.
+        mark += "\0"
+
+
+def _told(candidate: Draft, path: Path, around: tuple[bytes, bytes]) -> str | None:
+    """The string at `path`, if it tells all of the data: its text is what expanding would give."""
+    try:
+        string = follow(candidate.value, path)
+    except (LookupError, TypeError):
+        return None
+    before, behind = around
+    if type(string) is str and candidate.raw == before + values.encode(string) + behind:
+        return string
+    return None
 
 
 def _difference(a: Any, b: Any) -> Path | None:

@@ -140,7 +140,7 @@ def seal(position: Position, drafts: Sequence[Draft], *, pack: bool = True) -> l
     groups = packing.group(drafts) if pack else (((one,), None) for one in drafts)
     records = []
     seq, prev = position.seq + 1, position.hash
-    for members, path in groups:
+    for members, run in groups:
         head = members[0]
         fields = _Line(
             seq,
@@ -153,12 +153,12 @@ def seal(position: Position, drafts: Sequence[Draft], *, pack: bool = True) -> l
             head.turn,
             head.key,
             head.ignorable,
-            path,
+            None if run is None else run.path,
         )
-        if path is not None:
+        if run is not None:
             times = [member.time for member in members]
             fields.dt = [after - before for before, after in itertools.pairwise(times)]
-            fields.more = [packing.follow(member.value, path) for member in members[1:]]
+            fields.more = run.more
         line = _encode(fields, head.raw)
         if len(line) > limits.RECORD_BYTES_MAX:
             raise InvalidValue(

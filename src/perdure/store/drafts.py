@@ -7,7 +7,7 @@ from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import Draft, draft
 
-__all__ = ["check_iterable", "draft_of", "drafts_of"]
+__all__ = ["check_iterable", "drafts_of"]
 
 _MEMBERS = frozenset({"type", "data", "agent", "turn", "key", "time", "ignorable"})
 
@@ -31,19 +31,28 @@ def drafts_of(events: Iterable[Mapping[str, Any]], now: int) -> list[Draft]:
 
     """
     check_iterable("events", events)
-    return [draft_of(event, now, number) for number, event in enumerate(events)]
+    drafts: list[Draft] = []
+    for event in events:
+        try:
+            drafts.append(_draft_of(event, now))
+        except InvalidValue as error:
+            place = f"events[{len(drafts)}]{error.path}"
+            raise InvalidValue(place, error.reason, hint=error.hint) from None
+    return drafts
 
 
-def draft_of(event: Mapping[str, Any], now: int, number: int) -> Draft:
-    """A draft of one mapping, which is number `number` of its batch."""
+def _draft_of(event: Mapping[str, Any], now: int) -> Draft:
+    """A draft of one mapping.
+
+    Raises:
+        InvalidValue: with the path from the mapping on, as in `.data.score`.
+
+    """
     if type(event) is not dict and not isinstance(event, Mapping):
-        raise InvalidValue(
-            f"events[{number}]", f"{values.shown(event)} is not a mapping", hint='{"type": …, …}'
-        )
-    foreign = event.keys() - _MEMBERS
-    if foreign:
-        name = values.shown(foreign.pop())
-        raise InvalidValue(f"events[{number}][{name}]", "an event has no such member")
+        raise InvalidValue("", f"{values.shown(event)} is not a mapping", hint='{"type": …, …}')
+    if not event.keys() <= _MEMBERS:
+        name = values.shown(next(name for name in event if name not in _MEMBERS))
+        raise InvalidValue(f"[{name}]", "an event has no such member")
     take = event.get
     try:
         return draft(
@@ -56,5 +65,4 @@ def draft_of(event: Mapping[str, Any], now: int, number: int) -> Draft:
             ignorable=take("ignorable", False),
         )
     except InvalidValue as error:
-        place = f"events[{number}].{error.path}"
-        raise InvalidValue(place, error.reason, hint=error.hint) from None
+        raise InvalidValue(f".{error.path}", error.reason, hint=error.hint) from None

@@ -52,6 +52,7 @@ def _measured(folder: Path, encoding: str) -> Iterator[Row]:
 
 def _measured_sqlite(folder: Path) -> Iterator[Row]:
     yield from section("durable appends, sqlite", "perdure", "bare apsw", sqlite.commits(folder))
+    yield from section("the same, later", "perdure", "bare apsw", sqlite.recycled(folder))
     yield from section("cold reads, sqlite", "long", "short", reads.cold(folder, SQLITE))
     yield from section("resume, sqlite", "perdure", "floor", resume.resumes(folder, SQLITE))
     yield from section("bytes on disk, sqlite", "stored", "plain JSON", sizes.sizes(folder, SQLITE))

@@ -9,8 +9,8 @@ wait until the fork is done.
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from perdure.runtime import SYSTEM
 
@@ -90,16 +90,28 @@ def before_fork(close: Callable[[], None]) -> None:
     _closing.append(close)
 
 
-@contextmanager
-def undivided() -> Iterator[None]:
+class _Undivided:
+    """As a class: it is entered for every commit, and a generator costs several times as much."""
+
+    __slots__ = ("_thread",)
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        try:
+            _gate.enter(self._thread)
+        except BaseException:
+            # An interrupt may come at any place, and nobody may wait for ever for one that did not
+            # enter.
+            _gate.leave(self._thread)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        _gate.leave(self._thread)
+
+
+def undivided() -> AbstractContextManager[None]:
     """An operation that no fork of this process may divide."""
-    thread = threading.get_ident()
-    # An interrupt may come at any place, and nobody may wait for ever for one that did not enter.
-    try:
-        _gate.enter(thread)
-        yield
-    finally:
-        _gate.leave(thread)
+    return _Undivided()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,9 +4,7 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 import apsw
 
@@ -57,7 +55,6 @@ class StoreFile:
         self.beside = f"{path}.d"
         self.runtime = runtime
         self._above, self._name = os.path.split(path)
-        self._place = Path(path)
 
     def look(self) -> os.stat_result:
         """The status of what stands at the name.
@@ -68,7 +65,7 @@ class StoreFile:
 
         """
         try:
-            return self._place.lstat()
+            return os.lstat(self.path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -196,20 +193,20 @@ class StoreFile:
         if self.untrusted:
             raise StorageUnavailable(self.path, "was opened for reading only")
 
-    @contextmanager
-    def translating(self, keep: tuple[type[apsw.Error], ...] = ()) -> Iterator[None]:
+    def translating(self, keep: tuple[type[apsw.Error], ...] = ()) -> AbstractContextManager[None]:
         """Let errors of SQLite become errors of the tree, and `Moved`; but for those to keep."""
-        try:
-            yield
-        except apsw.Error as error:
-            if keep and isinstance(error, keep):
-                raise
-            raise self.told(meaning(error, self._errno(error), self.path, WAIT_MS)) from error
-        except (Nonsense, Unread) as error:
-            raise self.told(error) from error
-        except UnicodeDecodeError as error:
+        return _Translating(self, keep)
+
+    def meant_by(self, error: BaseException) -> Exception | None:
+        """What an error within an operation means for callers; None if it is none of SQLite's."""
+        if isinstance(error, apsw.Error):
+            return self.told(meaning(error, self._errno(error), self.path, WAIT_MS))
+        if isinstance(error, Nonsense | Unread):
+            return self.told(error)
+        if isinstance(error, UnicodeDecodeError):
             # A damaged page may turn bytes into text.
-            raise self.told(Nonsense(str(error))) from error
+            return self.told(Nonsense(str(error)))
+        return None
 
     def read_through(self) -> None:
         """Make sure that what SQLite calls damage is none of the medium's.
@@ -245,6 +242,26 @@ class StoreFile:
             hint = "open one of its sessions for writing, which rolls it back"
             return StorageUnavailable(self.path, str(error), hint=hint)
         return error
+
+
+class _Translating:
+    """As a class: it is entered for every commit, and a generator costs several times as much."""
+
+    __slots__ = ("_file", "_keep")
+
+    def __init__(self, file: StoreFile, keep: tuple[type[apsw.Error], ...]) -> None:
+        self._file = file
+        self._keep = keep
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None or isinstance(error, self._keep):
+            return
+        told = self._file.meant_by(error)
+        if told is not None:
+            raise told from error
 
 
 def _size_of(folder: Folder, name: str) -> int:

@@ -158,10 +158,14 @@ class SqliteHold(Hold):
             raise StorageUnavailable(self.medium.path, "an earlier commit failed half-way")
         after, size = records[-1].position, self._size + sum(len(each.line) for each in records)
         try:
-            with self.transaction() as db:
+            # Not by `transaction`: here each microsecond is paid for every commit.
+            with self.medium.transaction(self.died) as db:
                 self._pending = after
                 self._move(db, before, after, size)
                 self._insert(db, self.number, records, self._size)
+        except FileNotFoundError as error:
+            self._pending = None
+            raise self._gone() from error
         except Exception:
             self._pending = None
             raise
@@ -185,7 +189,10 @@ class SqliteHold(Hold):
         try:
             yield
         except FileNotFoundError as error:
-            raise StaleWriter(self.session, "its file is not there any more") from error
+            raise self._gone() from error
+
+    def _gone(self) -> StaleWriter:
+        return StaleWriter(self.session, "its file is not there any more")
 
     def _move(self, db: apsw.Connection, before: Position, after: Position, size: int) -> None:
         db.execute(

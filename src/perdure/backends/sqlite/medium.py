@@ -6,6 +6,7 @@ WAL), as a file that does not change, which is checked afterwards; else like any
 without the checkpoint that the last one to close would make.
 """
 
+import os
 import urllib.parse
 import weakref
 from collections.abc import Callable, Iterator
@@ -223,7 +224,7 @@ class Medium(StoreFile):
         if self._has_wal():
             return None
         try:
-            status = self._place.lstat()
+            status = os.lstat(self.path)
         except OSError:
             return None
         times = (status.st_mtime_ns, status.st_ctime_ns)
@@ -262,9 +263,11 @@ class Medium(StoreFile):
             with suppress(Moved), undivided(), self.translating():
                 reading = self.open_to_read()
                 try:
-                    with _rolling_back(reading.connection):
+                    try:
                         reading.connection.execute("BEGIN")
                         answer = question(reading.connection)
+                    finally:
+                        _roll_back(reading.connection)
                     if self.still(reading):
                         return answer
                 finally:
@@ -292,46 +295,50 @@ class Medium(StoreFile):
         self.refuse_if_untrusted()
         with undivided(), self.translating():
             writer = self._writer()
+            connection = writer.connection
             try:
                 if not synced:
                     # Of the WAL only: what is in it is synced before it comes into the file.
-                    writer.connection.pragma("synchronous", "normal")
-                with self._within(writer, unknown) as connection:
-                    yield connection
+                    connection.pragma("synchronous", "normal")
+                try:
+                    self._begin(writer)
+                    before = connection.total_changes()
+                    try:
+                        yield connection
+                        crash.point("sqlite.changed")
+                        self._commit(connection, unknown)
+                    except apsw.Error as error:
+                        told = meaning(error, connection.system_errno, self.path, WAIT_MS)
+                        raise self.told(told) from error
+                    if connection.total_changes() == before:
+                        self.settle()
+                    crash.point("sqlite.committed")
+                finally:
+                    _roll_back(connection)
                 if not synced:
-                    writer.connection.pragma("synchronous", "full")
+                    connection.pragma("synchronous", "full")
             except BaseException as error:
-                sqlite = error if isinstance(error, apsw.Error) else error.__cause__
-                sound = synced and isinstance(error, apsw.BusyError | PerdureError)
-                if sound and (sqlite is None or isinstance(sqlite, apsw.BusyError)):
-                    self._give_back(writer)
-                    raise
-                # Whatever it believes of the file: the next one looks for itself.
-                with suppress(apsw.Error):
-                    writer.connection.close(True)
+                self._give_up(writer, error, synced=synced)
                 raise
             self._give_back(writer)
 
-    @contextmanager
-    def _within(self, writer: _Writer, unknown: Callable[[], None]) -> Iterator[apsw.Connection]:
-        connection = writer.connection
-        with _rolling_back(connection):
-            connection.execute("BEGIN IMMEDIATE")
-            if self._there() != writer.identity:
-                # Nobody would find what is stored in the file that was there before.
-                raise replaced(self.path)
-            crash.point("sqlite.begun")
-            before = connection.total_changes()
-            try:
-                yield connection
-                crash.point("sqlite.changed")
-                self._commit(connection, unknown)
-            except apsw.Error as error:
-                told = meaning(error, connection.system_errno, self.path, WAIT_MS)
-                raise self.told(told) from error
-            if connection.total_changes() == before:
-                self.settle()
-            crash.point("sqlite.committed")
+    def _begin(self, writer: _Writer) -> None:
+        writer.connection.execute("BEGIN IMMEDIATE")
+        if self._there() != writer.identity:
+            # Nobody would find what is stored in the file that was there before.
+            raise replaced(self.path)
+        crash.point("sqlite.begun")
+
+    def _give_up(self, writer: _Writer, error: BaseException, *, synced: bool) -> None:
+        """After an error: who was only made to wait, or refused, may use the connection again."""
+        sqlite = error if isinstance(error, apsw.Error) else error.__cause__
+        sound = synced and isinstance(error, apsw.BusyError | PerdureError)
+        if sound and (sqlite is None or isinstance(sqlite, apsw.BusyError)):
+            self._give_back(writer)
+            return
+        # Whatever it believes of the file: the next one looks for itself.
+        with suppress(apsw.Error):
+            writer.connection.close(True)
 
     def settle(self) -> None:
         """Make durable what is found in the file: who committed it may have died before the sync.
@@ -377,14 +384,11 @@ def _synced(error: apsw.Error) -> bool:
     return getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_WRITE
 
 
-@contextmanager
-def _rolling_back(connection: apsw.Connection) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        with suppress(apsw.Error):
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+def _roll_back(connection: apsw.Connection) -> None:
+    """Take back what a transaction did, if it was begun and has not ended."""
+    with suppress(apsw.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 _open_media: "weakref.WeakSet[Medium]" = weakref.WeakSet()

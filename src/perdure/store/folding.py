@@ -1,8 +1,8 @@
 """Folds of stored logs: made for readers from a checkpoint and what came after it, and for writers.
 
-A writer's fold takes records into account as they become durable, and is stored at the end of each
-turn. All of it is derived: where a checkpoint is missing, torn, of other views or of another log,
-the log is folded from its first event, and the rows are the same.
+A writer's fold takes records into account when somebody asks, and is stored soon after the end of
+each turn. All of it is derived: where a checkpoint is missing, torn, of other views or of another
+log, the log is folded from its first event, and the rows are the same.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Checkpoints are kept where nobody waits for them, and rows are decoded when they are asked for."""
+"""Checkpoints are kept where nobody waits for them; rows are decoded when they are asked for."""
 
 import gc
 import threading

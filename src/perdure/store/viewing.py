@@ -13,6 +13,7 @@ from perdure.views import conversation
 from perdure.views.conversation import Branch
 from perdure.views.fold import Fold
 from perdure.views.providers import FORMATS
+from perdure.views.providers.neutral import to_neutral
 
 __all__ = ["PAGE_EVENTS", "Viewing", "chosen_agent"]
 
@@ -96,7 +97,8 @@ class Viewing(ABC):
                     f"{values.shown(at)} is no turn of agent {values.shown(agent)}",
                     hint="branches() or `perdure branches` lists them",
                 ) from None
-        return write(found, self._content_or_none)
+        # Neutral ones are the caller's already, and may be many.
+        return found if write is to_neutral else write(found, self._content_or_none)
 
     def _content_or_none(self, digest: str) -> bytes | None:
         try:

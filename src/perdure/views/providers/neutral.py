@@ -1,6 +1,6 @@
 """The neutral format: messages as the conversation has them."""
 
-from typing import Any, cast
+from typing import Any
 
 from perdure.views.providers.speech import Load, Neutral
 
@@ -11,5 +11,5 @@ def to_neutral(
     messages: Neutral,
     load: Load | None = None,  # noqa: ARG001 - all formats are called alike
 ) -> list[dict[str, Any]]:
-    """The messages as they are, in a list of its own; images stay references."""
-    return cast("list[dict[str, Any]]", [*messages])
+    """The messages as they are, each in a dict of its own; images stay references."""
+    return [dict(message) for message in messages]

@@ -1,4 +1,4 @@
-"""Bytes on disk of the bench session, every file counted, before and after compaction."""
+"""Bytes on disk of the bench session, before and after compaction."""
 
 import os
 import sys
@@ -43,14 +43,20 @@ def sizes(folder: Path, medium: str) -> Iterator[Row]:
 
 
 def _row(what: str, root: Path, plain: int, records: int, bound: float | None) -> Row:
-    """All files of the store; `log` is the part of the log alone in the ratio."""
-    found = [os.stat(path) for path in root.rglob("*") if path.is_file()]
+    """All files of the store but for what views keep, which anybody may delete at any time.
+
+    `log` is the part of the log alone in the ratio, `views` what they keep in it.
+    """
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    derived = sum(path.stat().st_size for path in paths if path.parent.name == "views")
+    found = [os.stat(path) for path in paths if path.parent.name != "views"]
     stored = sum(status.st_size for status in found)
     log = max(status.st_size for status in found)
     more = {
         "blocks": sum(status.st_blocks * 512 for status in found),
         "files": len(found),
         "log": f"{log / plain:.3f}",
+        "views": f"{derived / plain:.3f}",
         "of_record_lines": f"{stored / records:.3f}",
     }
     if bound is None:

@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from benchmarks.session import turn_events
+from perdure.backends.base import Backend
 from perdure.backends.directory import DirectoryBackend
 from perdure.runtime import SYSTEM
 from perdure.store import committer, folding
@@ -163,6 +164,53 @@ def test_a_resume_that_read_all_is_paid_once(
         with store.resume("s") as session:
             later.run()
             assert kept(store) == session.position.seq
+
+
+# --- who is not asked for views -------------------------------------------------------------------
+
+
+BAD = [None, b"", b"\xff nonsense\n", b'{"checkpoint":1}\n', b'{"seq":']
+
+
+@pytest.mark.parametrize("bad", [..., *BAD], ids=lambda bad: "good" if bad is ... else repr(bad))
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_plain_writer_reads_no_rows(
+    kind: str, bad: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns from a line what is open; without that line from the checkpoint, or the log."""
+    store = open_medium(kind, tmp_path)
+    with store:
+        store._flusher.stop()
+        with store.create("s") as session:
+            for number in range(3):
+                session.append_many(turn(number))
+            session.append("turn/start", {}, turn="left open")
+            # As a process leaves it that dies here.
+            assert session._hold is not None
+            session._hold.release()
+            session._released, session._closed = True, "it died"
+        hold = store._backend.lock("s")
+        if bad is None:
+            store._backend.drop_derived(hold, "open")
+        elif bad is not ...:
+            store._backend.put_derived(hold, "open", bad)
+        hold.release()
+        while store._backend.lasting_revision("s") is None:
+            SYSTEM.sleep(0.01)
+    read = list[str]()
+    with open_medium(kind, tmp_path) as store:
+        derived = type(store._backend).derived
+
+        def observed(self: Backend, id: str, name: str) -> bytes | None:
+            read.append(name)
+            return derived(self, id, name)
+
+        monkeypatch.setattr(type(store._backend), "derived", observed)
+        with store.writer("s") as session:
+            last = [*store.read_from("s")][-1]
+            assert (last.type, last.turn) == ("turn/end", "left open")
+            assert read == (["open"] if bad is ... else ["open", "checkpoint"])
+            assert rows_of(session.fold()) == from_the_start(store, "s")
 
 
 # --- what is scattered ----------------------------------------------------------------------------

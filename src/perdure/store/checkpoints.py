@@ -19,13 +19,18 @@ from perdure.model.record import Position, Record
 from perdure.recovery.closers import OpenWork
 from perdure.views.fold import Fold
 
-__all__ = ["FORMAT", "NAME", "Checkpoint", "Handy", "Keeper", "read_checkpoint"]
+__all__ = ["FORMAT", "NAME", "NAMES", "OPEN", "Checkpoint", "Handy", "Keeper", "read_checkpoint"]
 
 FORMAT = 1
 """Lines of another format are made by another version, and mean nothing to this one."""
 
 NAME = "checkpoint"
 """The name of the derived data."""
+
+OPEN = "open"
+"""The name of what a writer has to know that nobody asks for views: a checkpoint without any."""
+
+NAMES = (NAME, OPEN)
 
 SLACK_BYTES = 64 * 1024
 SLACK_BYTES_SHRUNK = 4 * 1024
@@ -265,11 +270,18 @@ class Keeper:
             anew = self._spread(size + len(line)) or (leisure and self._scattered(size + len(line)))
             if not anew and self._append(hold, line, size):
                 self._kept(fold, open_, size + len(line), crc)
+                self._keep_open(hold, fold, open_)
                 return
         line, crc = self._all_rows(fold, open_)
         self._backend.put_derived(hold, NAME, line)
         self._most, self._base = self._live, len(line)
         self._kept(fold, open_, len(line), crc)
+        self._keep_open(hold, fold, open_)
+
+    def _keep_open(self, hold: Hold, fold: Fold, open_: bytes) -> None:
+        members = {"checkpoint": FORMAT, "header": self._header.digest, "views": {}}
+        line, _ = self._line(members, fold, {}, open_, 0)
+        self._backend.put_derived(hold, OPEN, line)
 
     def holds(self, fold: Fold, *, last: bool = False) -> bool:
         """Whether all that `keep` would store is stored."""
@@ -311,7 +323,10 @@ class Keeper:
         self._sizes = {}
         self._live = 0
         put = {name: self._encoded(name, rows.held) for name, rows in fold.rows.items()}
-        return self._line(fold, {}, put, open_, 0, base=True)
+        views = {view.name: view.version for view in fold.views.values()}
+        first = {"checkpoint": FORMAT, "header": self._header.digest, "views": views}
+        skipped = {"skipped": dict(fold.skipped)} if fold.skipped else {}
+        return self._line(first, fold, {**skipped, "put": put}, open_, 0)
 
     def _changed_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
         weighed = self._sizes is not None
@@ -331,7 +346,9 @@ class Keeper:
             if set_:
                 put[name] = self._encoded(name, set_)
         told = b"" if open_ == self._open else open_
-        return self._line(fold, gone, put, told, self._crc)
+        counts = {kind: n for kind, n in fold.skipped.items() if self._skipped[kind] != n}
+        changes = {k: v for k, v in (("skipped", counts), ("gone", gone)) if v}
+        return self._line({}, fold, {**changes, "put": put}, told, self._crc)
 
     def _encoded(self, name: str, rows: Any) -> bytes:
         sizes = {} if self._sizes is None else self._sizes
@@ -345,22 +362,18 @@ class Keeper:
 
     def _line(
         self,
+        first: dict[str, Any],
         fold: Fold,
-        gone: dict[str, list[str]],
-        put: dict[str, bytes],
+        changes: dict[str, Any],
         open_: bytes,
         crc: int,
-        *,
-        base: bool = False,
     ) -> tuple[bytes, int]:
-        known = Counter[str]() if base else self._skipped
-        members: dict[str, Any] = {"seq": fold.position.seq, "hash": fold.position.hash}
-        if base:
-            views = {view.name: view.version for view in fold.views.values()}
-            first = {"checkpoint": FORMAT, "header": self._header.digest, "views": views}
-            members = {**first, **members}
-        skipped = {kind: n for kind, n in fold.skipped.items() if known[kind] != n}
-        members.update({k: v for k, v in (("skipped", skipped), ("gone", gone)) if v})
+        """A line and its checksum; `first` are the members that only a first line has.
+
+        `changes` has `skipped` and `gone`, each if there are any, and the rows to `put` as text.
+        """
+        put = changes.pop("put", {})
+        members = {**first, "seq": fold.position.seq, "hash": fold.position.hash, **changes}
         rows = b",".join(b"%s:%s" % (values.encode(name), each) for name, each in put.items())
         body = b'%s,"put":{%s}' % (values.encode(members)[:-1], rows)
         if open_:

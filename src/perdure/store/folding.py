@@ -18,7 +18,7 @@ from perdure.model.record import Position, Record
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Walk
-from perdure.store.checkpoints import NAME, Checkpoint, Handy, Keeper, read_checkpoint
+from perdure.store.checkpoints import NAME, OPEN, Checkpoint, Handy, Keeper, read_checkpoint
 from perdure.store.reading import Pages, page_from
 from perdure.store.refusing import damage
 from perdure.store.state import State
@@ -166,9 +166,9 @@ class Folds:
                 raise damage(session, stored, walk.problem)
         return Loaded(fold, work, None, history)
 
-    def _checkpoint(self, session: str, header: Header) -> Checkpoint | None:
+    def _checkpoint(self, session: str, header: Header, name: str = NAME) -> Checkpoint | None:
         try:
-            return read_checkpoint(self._backend.derived(session, NAME), header)
+            return read_checkpoint(self._backend.derived(session, name), header)
         except PerdureError:
             # It cannot be read just now, or is not ours: the log says the same.
             return None
@@ -226,9 +226,11 @@ class Folds:
     # --- opening to write ------------------------------------------------------------------------
 
     def since(
-        self, session: str, header: Header, begin: int, known: Known, tail: Tail
+        self, session: str, header: Header, begin: int, known: Known, tail: Tail, *, views: bool
     ) -> Facts | None:
         """What a writer has to know, from the checkpoint on; None if all has to be read for it.
+
+        Without `views` it is known from what takes no room: the rows are not read.
 
         What stands before the checkpoint is trusted, which asks for three things: the medium is as
         the last acknowledgement left it, evidence remembers nothing else, and a change that came
@@ -240,7 +242,8 @@ class Folds:
         if self._backend.plan(session) is not None:
             # A repair was begun, so there is something to be repaired.
             return None
-        found = self._checkpoint(session, header)
+        found = None if views else self._checkpoint(session, header, OPEN)
+        found = found or self._checkpoint(session, header)
         if found is None:
             return None
         # What is remembered besides has to be found as well.
@@ -255,7 +258,7 @@ class Folds:
                 for record in _behind(walk, found.position):
                     work.record(record)
                     size += len(record.line)
-                    if size <= WAITING_BYTES_MAX:
+                    if views and size <= WAITING_BYTES_MAX:
                         records.append(record)
                 ending = walk.ending
         except ValueError:
@@ -265,7 +268,7 @@ class Folds:
         closers = tuple(work.closers()) if header.vocabulary == VOCABULARY else ()
         remembered = {place for place in known[:2] if place is not None}
         proven = frozenset({*remembered, ending.position})
-        handy = Handy(found, tuple(records)) if size <= WAITING_BYTES_MAX else None
+        handy = Handy(found, tuple(records)) if views and size <= WAITING_BYTES_MAX else None
         return Facts(proven, ending, (), closers, None, kept=found.position.seq, handy=handy)
 
 

@@ -6,7 +6,7 @@ from perdure.backends.base import Backend, Hold, Tail
 from perdure.errors import SessionExists, SessionNotFound
 from perdure.model.header import Header
 from perdure.recovery.walk import Known, Walk
-from perdure.store.checkpoints import NAME as CHECKPOINT
+from perdure.store.checkpoints import NAMES
 from perdure.store.refusing import damage
 from perdure.store.survey import Facts
 from perdure.store.witness import Witness, known_of
@@ -86,7 +86,8 @@ def settled(
     backend.settle(hold, facts.ending, tail.acknowledged)
     if not ours and backend.persistent:
         # From now on this store knows the log; rows that came with it are still nobody's.
-        backend.drop_derived(hold, CHECKPOINT)
+        for name in NAMES:
+            backend.drop_derived(hold, name)
     return stored.header, facts
 
 

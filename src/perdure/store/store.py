@@ -214,9 +214,9 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         return self._take(id, wait, self._known_facts)
 
     def _writer_of_views(self, id: str, wait: float) -> Session:
-        return self._take(id, wait, self._known_facts, views=True)
+        return self._take(id, wait, partial(self._known_facts, views=True))
 
-    def _take(self, id: str, wait: float, quick: Quick | None, *, views: bool = False) -> Session:
+    def _take(self, id: str, wait: float, quick: Quick | None) -> Session:
         check_wait(wait)
         self._check_open()
         with self._retention.telling(id):
@@ -224,18 +224,18 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         try:
             header, facts = self._recover(hold, quick)
             keys = None if facts.keys is None else dict(facts.keys)
-            handy = facts.handy if views else None
-            return self._session(header, hold, keys, facts.proven, kept=facts.kept, handy=handy)
+            kept, handy = facts.kept, facts.handy
+            return self._session(header, hold, keys, facts.proven, kept=kept, handy=handy)
         except BaseException:
             hold.release()
             raise
 
     def _known_facts(
-        self, id: str, header: Header, begin: int, known: Known, tail: Tail
+        self, id: str, header: Header, begin: int, known: Known, tail: Tail, *, views: bool = False
     ) -> Facts | None:
         """What a writer has to know where it need not read the whole log for it."""
         remembered = self._survey.remembered(id, header, known)
-        return remembered or self._folds.since(id, header, begin, known, tail)
+        return remembered or self._folds.since(id, header, begin, known, tail, views=views)
 
     def _recover(self, hold: Hold, quick: Quick | None) -> tuple[Header, Facts]:
         """Verify the log, set a torn tail aside, commit closers, and take the position."""

@@ -19,7 +19,7 @@ from perdure.model.vocabulary import (
     fitting,
 )
 from perdure.views.conversation.lineage import Lineage, Message, agent_key
-from perdure.views.conversation.tree import Node, Tree
+from perdure.views.conversation.tree import BEGINNINGS, Node, Tree
 from perdure.views.view import History, Rows, View
 
 __all__ = ["Conversation", "replayed"]
@@ -240,7 +240,8 @@ def replayed(
     for event in events:
         if event.agent != agent or event.type not in _STEPS:
             continue
-        if event.seq in tree.nodes:
+        # What a lens makes of one record has one number.
+        if event.type in BEGINNINGS and event.seq in tree.nodes:
             inside = event.seq in path
             if inside:
                 lineage = Lineage(rows, agent)

@@ -14,7 +14,8 @@ else:
 
 DATA = Path(__file__).parent / "data"
 FORMAT = "deepseek-harness"
-SAMPLES = sorted(path for path in DATA.rglob("*.jsonl*") if path.is_file())
+FOLDERS = [DATA / FORMAT, DATA / "dsh"]
+SAMPLES = sorted(path for folder in FOLDERS for path in folder.rglob("*.jsonl*") if path.is_file())
 PLAIN = [path for path in SAMPLES if path.suffix == ".jsonl"]
 TORN = next(path for path in SAMPLES if "torn" in path.as_posix())
 

@@ -11,7 +11,7 @@ import perdure
 from perdure.cli.exits import Exit
 from perdure.cli.main import COMMANDS, cli
 from tests.command_line import Line
-from tests.sources import DATA, FORMAT, HEADER, SAMPLES, record
+from tests.sources import FOLDERS, FORMAT, HEADER, SAMPLES, record
 
 CALL = {"id": "c1", "name": "bash", "arguments": {"cmd": "make"}}
 
@@ -339,13 +339,13 @@ def test_verify_goes_on_behind_an_unknown_session(line: Line, session: str) -> N
 
 def test_import_reports_what_it_did(line: Line) -> None:
     """The samples go in; importing again finds them unchanged."""
-    report = line.json("import", FORMAT, str(DATA))
+    report = line.json("import", FORMAT, *map(str, FOLDERS))
     assert (len(report["sources"]), report["problem_count"]) == (len(SAMPLES), 1)
     assert report["found"] == report["new"] == 1426
     assert {"path", "session", "found", "new", "unchanged", "left_out", "problems"} < set(
         report["sources"][0]
     )
-    text = line("import", FORMAT, str(DATA)).stdout
+    text = line("import", FORMAT, *map(str, FOLDERS)).stdout
     assert text.endswith("1426 lines found, 0 new, 1426 unchanged, 0 left out, 1 problems\n")
     assert "  line 182, byte 89081: the compressed frame at byte 29646" in text
     assert len(line.json("ls")["sessions"]) == len(SAMPLES)

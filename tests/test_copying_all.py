@@ -18,7 +18,7 @@ from perdure.errors import (
 from perdure.importers import import_sessions
 from perdure.store.moving import Outcome
 from tests.media import ALL, FILES, KEPT, assert_equal, contents, lines, open_medium
-from tests.sources import DATA, FORMAT, SAMPLES
+from tests.sources import FOLDERS, FORMAT, SAMPLES
 from tests.test_copying import extend, flip, log_of, write
 
 
@@ -148,7 +148,7 @@ def test_an_empty_store_makes_nothing(here: perdure.Store, tmp_path: Path) -> No
 def test_real_logs_go_round(tmp_path: Path, way: tuple[str, ...]) -> None:
     """All logs that can be imported go from a folder through other stores into a folder, equal."""
     with open_medium(way[0], tmp_path, "first") as first:
-        assert len(import_sessions(first, FORMAT, [DATA]).sources) == len(SAMPLES)
+        assert len(import_sessions(first, FORMAT, FOLDERS).sources) == len(SAMPLES)
         stores = [open_medium(kind, tmp_path, f"on-the-way-{kind}") for kind in way[1:]]
         before = first
         for store in stores:

@@ -7,7 +7,17 @@ import pytest
 
 import perdure
 from perdure.importers import import_sessions, session_id, source_text
-from tests.sources import DATA, FORMAT, SAMPLES, TORN, data, import_one, kept, unpacked
+from tests.sources import (
+    DATA,
+    FOLDERS,
+    FORMAT,
+    SAMPLES,
+    TORN,
+    data,
+    import_one,
+    kept,
+    unpacked,
+)
 
 
 @pytest.fixture(params=["zst", "raw", "memory"])
@@ -41,12 +51,12 @@ def test_every_line_comes_out_as_it_went_in(path: Path, store: perdure.Store) ->
 
 def test_samples_are_verified_and_imported_once(store: perdure.Store) -> None:
     """Importing the folder twice stores every line once, and every session is sound."""
-    first = import_sessions(store, FORMAT, [DATA])
+    first = import_sessions(store, FORMAT, FOLDERS)
     assert (first.found, first.new, first.unchanged) == (first.new, first.new, 0)
     assert (len(first.sources), first.failed, first.skipped) == (20, (), ())
     revisions = [entry.revision for entry in store.list()]
     assert len(revisions) == 20
-    again = import_sessions(store, FORMAT, [DATA])
+    again = import_sessions(store, FORMAT, FOLDERS)
     assert (again.new, again.unchanged, again.failed) == (0, first.new, ())
     assert [entry.revision for entry in store.list()] == revisions
     assert all(store.verify(entry.id).status == "ok" for entry in store.list())
@@ -54,7 +64,7 @@ def test_samples_are_verified_and_imported_once(store: perdure.Store) -> None:
 
 def test_only_the_torn_sample_has_a_problem(store: perdure.Store) -> None:
     """The samples are in order but for the one whose last frame was cut, which is named exactly."""
-    report = import_sessions(store, FORMAT, [DATA])
+    report = import_sessions(store, FORMAT, FOLDERS)
     (problem,) = report.problems
     assert (problem.path, problem.line, problem.offset) == (str(TORN), 182, len(unpacked(TORN)))
     assert "frame at byte 29646 of the file is cut off" in problem.reason

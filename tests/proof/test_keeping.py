@@ -39,6 +39,8 @@ def test_deaths_leave_everything_before_or_after(tmp_path: Path, seed: int) -> N
     assert counts["events of the neighbour"] > 0
     if SOAK:
         points = {*crash_points(), *crash_points("perdure.evidence")}
+        # No turn ends in these scenes: checkpoints have a proof of their own.
+        points = {point for point in points if not point.startswith("derived.")}
         reached = {f"{point} {encoding}" for point in points for encoding in ENCODINGS}
         assert reached - counts.keys() == set()
 

@@ -238,6 +238,8 @@ def fork(player: Player) -> None:
         )
         known = (*parent.acknowledged, *parent.owed, *parent.unknown, *parent.held)
         child.unknown |= {*known}
+        # A fork inherits keys: the next one is new to it as well.
+        child.repeatable = [*parent.repeatable]
         player.accounts[child.name] = child
         if error is None:
             inherited = [e for e in parent.acknowledged.values() if e.seq < made.header.seed]

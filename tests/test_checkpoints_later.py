@@ -1,6 +1,7 @@
 """Checkpoints are kept where nobody waits for them; rows are decoded when they are asked for."""
 
 import gc
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -280,3 +281,22 @@ def test_rows_are_decoded_when_they_are_asked_for() -> None:
     assert not rows.changed
     assert twin.held["a"].__class__ is msgspec.Raw
     assert dict(twin.all) == dict(rows.all)
+
+
+def test_rows_are_copied_while_somebody_else_decodes_them() -> None:
+    """A copy that is made meanwhile never gives out text in place of values."""
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            rows = Rows({str(number): msgspec.Raw(b'{"a":1}') for number in range(300)})
+            copies = list[Rows]()
+            decoder = threading.Thread(target=lambda rows=rows: rows.all)
+            decoder.start()
+            while decoder.is_alive():
+                copies.append(rows.copy())
+            decoder.join()
+            for each in copies:
+                assert {value["a"] for value in each.all.values()} == {1}
+    finally:
+        sys.setswitchinterval(switch)

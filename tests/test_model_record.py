@@ -305,3 +305,12 @@ def test_the_deepest_data_is_read_back() -> None:
     assert exactly(decode_line(records[0].line).events()) == exactly(
         [one.at(seq) for seq, one in enumerate(run)]
     )
+
+
+def test_a_mark_in_the_data_misleads_nobody() -> None:
+    """Strings made of what marks the place of the string that differs are packed exactly."""
+    evil = ['"' + "\0" * count for count in range(40)] + ["\0" * count for count in range(40)]
+    made = [draft("x", {"t": str(n), "e": evil}, time=n) for n in range(4)]
+    (record,) = seal(Position(-1, "0" * 64), made)
+    assert [event.data["t"] for event in decode_line(record.line).events(0)] == ["0", "1", "2", "3"]
+    assert [event.data["e"] for event in record.events(0)] == [evil] * 4

@@ -95,18 +95,29 @@ class _Undivided:
 
     __slots__ = ("_thread",)
 
+    def __init__(self) -> None:
+        self._thread = 0
+
     def __enter__(self) -> None:
-        self._thread = threading.get_ident()
+        thread = threading.get_ident()
         try:
-            _gate.enter(self._thread)
+            _gate.enter(thread)
+            self._thread = thread
         except BaseException:
             # An interrupt may come at any place, and nobody may wait for ever for one that did not
             # enter.
-            _gate.leave(self._thread)
+            _gate.leave(thread)
             raise
 
     def __exit__(self, *_: object) -> None:
         _gate.leave(self._thread)
+        self._thread = 0
+
+    def __del__(self) -> None:
+        # An interrupt came before the end could be noted.
+        thread = getattr(self, "_thread", 0)
+        if thread:
+            _gate.leave(thread)
 
 
 def undivided() -> AbstractContextManager[None]:

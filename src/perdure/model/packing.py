@@ -105,13 +105,10 @@ def _first_difference(first: Draft, behind: Iterator[Draft]) -> Path | None:
 
 def _around(value: Any, path: Path) -> tuple[bytes, bytes]:
     """The JSON text of a value before and behind the string at `path`."""
-    mark = "\0"
-    while True:
-        before, *behind = values.encode(replace(value, path, mark)).split(values.encode(mark))
-        if len(behind) == 1:
-            return before, behind[0]
-        # The value says the same somewhere else.
-        mark += "\0"
+    # Longer than any that the value can hold, which may say so on purpose.
+    mark = "\0" * (values.encode(value).count(b"\\u0000") + 1)
+    before, behind = values.encode(replace(value, path, mark)).split(values.encode(mark))
+    return before, behind
 
 
 def _told(candidate: Draft, path: Path, around: tuple[bytes, bytes]) -> str | None:

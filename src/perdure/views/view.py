@@ -134,8 +134,10 @@ class Rows:
 
     def copy(self) -> "Rows":
         """The same rows, and the same of them changed, in an object of their own."""
+        # Before the rows: another thread may have decoded the last of them meanwhile.
+        text = self._text
         twin = Rows(self._rows.copy(), checked=self._checked)
-        twin._text = self._text
+        twin._text = text
         twin._changed = self._changed.copy()
         return twin
 

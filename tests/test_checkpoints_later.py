@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import perdure
 from benchmarks.session import turn_events
 from perdure.backends.base import Backend
 from perdure.backends.directory import DirectoryBackend
+from perdure.model.event import Event
 from perdure.runtime import SYSTEM
 from perdure.store import committer, folding
 from perdure.store.checkpoints import read_checkpoint
 from perdure.testing.lockstep.media import Later
-from perdure.views.view import Rows
+from perdure.views.view import History, Rows, View
 from tests.folds import from_the_start, rows_of, turn
 from tests.media import KEPT, open_medium
 
@@ -300,3 +302,70 @@ def test_rows_are_copied_while_somebody_else_decodes_them() -> None:
                 assert {value["a"] for value in each.all.values()} == {1}
     finally:
         sys.setswitchinterval(switch)
+
+
+class Quits(View):
+    """A view of a user's that wants to end the program."""
+
+    name = "quits"
+    version = 1
+    types = frozenset({"turn/end"})
+
+    def __init__(self) -> None:
+        """Nobody asked yet."""
+        self.asked = threading.Event()
+
+    def apply(self, rows: Rows, event: Event, history: History) -> None:  # noqa: ARG002
+        """Ask for it."""
+        self.asked.set()
+        raise SystemExit
+
+
+def test_a_view_ends_no_thread_of_others(tmp_path: Path) -> None:
+    """Whatever a view raises in the background, what others buffered becomes durable."""
+    quits = Quits()
+    with perdure.open(tmp_path / "store", views=[quits]) as store:
+        first = store.create("s")
+        first.append_many(turn(0))
+        assert quits.asked.wait(30)
+        other = store.create("t")
+        other.append("note")
+        other.buffer("note")
+        durable = threading.Event()
+        commit = other._commit_unasked
+
+        def told(waiting: Any) -> None:
+            commit(waiting)
+            durable.set()
+
+        other._commit_unasked = told  # type: ignore[method-assign]
+        assert durable.wait(30)
+        assert len([*store.read_from("t")]) == 2
+
+
+def test_text_that_is_none_is_no_checkpoint(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 in a row with a right checksum are folded anew, not given out."""
+    with open_medium("raw", tmp_path) as store:
+        with store.create("s") as session:
+            session.append_many(turn(0))
+            expected = session.messages()
+        data = store._backend.derived("s", "checkpoint")
+        assert data is not None
+        body = data[: data.rindex(b',"crc":')].replace(b'"text":"', b'"text":"\xff\xfe', 1)
+        assert b"\xff" in body
+        hold = store._backend.lock("s")
+        forged = b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+        store._backend.put_derived(hold, "checkpoint", forged)
+        hold.release()
+        assert store.inspect("s").messages() == expected
+        with store.resume("s") as session:
+            assert session.messages() == expected
+
+
+def test_who_asks_again_finds_what_was_decoded() -> None:
+    """Rows that are asked for again are kept, and each answer is a dict of its own all the same."""
+    rows = Rows({"a": msgspec.Raw(b'{"x":[1]}')})
+    answers = [rows.own(["a"])[0] for _ in range(4)]
+    assert answers == [{"x": [1]}] * 4
+    assert len({id(each) for each in answers}) == 4
+    assert rows.held["a"] == {"x": [1]}

@@ -338,6 +338,20 @@ def test_memory_is_bounded(opened: Opener, rng: random.Random) -> None:
     assert peak < 4 * KIB * KIB
 
 
+def test_a_lost_trailer_costs_one_frame(opened: Opener) -> None:
+    """Wherever a trailer is missing, a number is found at most one frame too early."""
+    commits = small(400, 40)
+    parts = [ZstdLayout.commit(commit) for commit in commits]
+    for lost in range(0, len(parts), 3):
+        kept = [*parts]
+        kept[lost] = kept[lost][:-TRAILER_BYTES]
+        file = opened(HEAD + b"".join(kept))
+        for number, commit in enumerate(commits):
+            place = ZstdLayout.seek(file, len(HEAD), commit[0].first)
+            exact = len(HEAD) + sum(map(len, kept[:number]))
+            assert exact - len(kept[number - 1]) - len(kept[lost]) <= place <= exact
+
+
 def test_finding_a_number_reads_little(opened: Callable[[bytes], CountingFile]) -> None:
     """A number is found in a compacted log by halving, not by reading."""
     file = opened(compact(opened(log(small(20_000, 400)))))

@@ -116,3 +116,20 @@ def test_data_is_encoded_at_the_call() -> None:
 
     assert made.at(0).data == {"items": [1, {"a": "before"}]}
     assert made.value == {"items": [1, {"a": "before"}]}
+
+
+class Posing(str):
+    """A string that says of itself that it is a plain one."""
+
+    __slots__ = ()
+    __class__ = property(lambda _: str)
+
+
+@pytest.mark.parametrize("field", ["type", "agent", "turn", "key"])
+def test_what_poses_as_a_string_is_none(field: str) -> None:
+    """A subclass of str is refused under a name that is well known, whatever it calls itself."""
+    draft("a/b", None, time=0, agent="a/b", turn="a/b", key="a/b")
+    fields: dict[str, Any] = {"type": "a/b", "data": None, "time": 0, field: Posing("a/b")}
+    with pytest.raises(InvalidValue) as refused:
+        draft(**fields)
+    assert refused.value.path == field

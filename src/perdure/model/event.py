@@ -13,6 +13,9 @@ __all__ = ["TYPE_PATTERN", "Draft", "Event", "draft"]
 
 TYPE_PATTERN = r"^[a-z][a-z0-9._/-]{0,127}\Z"
 _TYPE = re.compile(TYPE_PATTERN)
+_class_of = type
+"""What something is, whatever it says itself; parameters here are called `type`."""
+
 _seen: set[str] = set()
 _SEEN_MAX = 1024
 """Types found valid: a program uses few, and asks about them for every event."""
@@ -147,19 +150,19 @@ def draft(
         InvalidValue: a field or part of the data cannot be kept without loss, or is too large.
 
     """
-    if type.__class__ is not str or not (type in _seen or _is_type(type)):
+    if _class_of(type) is not str or not (type in _seen or _is_type(type)):
         raise InvalidValue(
             "type",
             f"{values.shown(type)} is not an event type",
             hint="lower-case letters, digits and . _ / - after a letter, at most 128 characters",
         )
-    if time.__class__ is not int or not -limits.TIME_MS_MAX <= time <= limits.TIME_MS_MAX:
+    if _class_of(time) is not int or not -limits.TIME_MS_MAX <= time <= limits.TIME_MS_MAX:
         raise InvalidValue(
             "time", f"{values.shown(time)} is not a time", hint="integer Unix milliseconds"
         )
-    if agent is not None and (agent.__class__ is not str or agent not in _known):
+    if agent is not None and (_class_of(agent) is not str or agent not in _known):
         _check_name("agent", agent, limits.AGENT_CHARS_MAX)
-    if turn is not None and (turn.__class__ is not str or turn not in _known):
+    if turn is not None and (_class_of(turn) is not str or turn not in _known):
         _check_name("turn", turn, limits.TURN_CHARS_MAX)
     if key is not None:
         _check_text("key", key, limits.KEY_CHARS_MAX)

@@ -181,7 +181,7 @@ def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
     What stands behind the last line that is whole does not count. None if nothing counts.
     """
     lines, size, crc = _whole_lines(data or b"")
-    if not lines:
+    if not lines or not _is_text(data or b""):
         return None
     try:
         first = _decoded(lines[0])
@@ -192,6 +192,14 @@ def read_checkpoint(data: bytes | None, header: Header) -> Checkpoint | None:
         return None
     found.torn = size < len(data or b"")
     return None if found.position.seq < 0 else found
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether it is UTF-8: what stays text is not looked at before somebody asks for it."""
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _whole_lines(data: bytes) -> tuple[list[memoryview], int, int]:

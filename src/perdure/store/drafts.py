@@ -51,8 +51,9 @@ def _draft_of(event: Mapping[str, Any], now: int) -> Draft:
     if type(event) is not dict and not isinstance(event, Mapping):
         raise InvalidValue("", f"{values.shown(event)} is not a mapping", hint='{"type": …, …}')
     if not event.keys() <= _MEMBERS:
-        name = values.shown(next(name for name in event if name not in _MEMBERS))
-        raise InvalidValue(f"[{name}]", "an event has no such member")
+        foreign = [name for name in event if name not in _MEMBERS]
+        if foreign:
+            raise InvalidValue(f"[{values.shown(foreign[0])}]", "an event has no such member")
     take = event.get
     try:
         return draft(

@@ -48,7 +48,7 @@ class Flusher:
         with self._lock:
             if self._stopped:
                 return False
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="perdure-flusher", daemon=True)
                 try:
                     thread.start()
@@ -64,7 +64,8 @@ class Flusher:
         while (flush := self._next_due()) is not None:
             try:
                 flush()
-            except Exception:  # noqa: BLE001, S112 - the thread serves the other sessions too
+            except BaseException:  # noqa: BLE001, S112 - the thread serves the other sessions too
+                # A view of a user's may even ask the interpreter to exit: not from here.
                 continue
             finally:
                 del flush

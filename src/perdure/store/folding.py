@@ -421,8 +421,11 @@ class Folding:
                 return True
             if not hold.dead:
                 self._keeper.keep(hold, fold, work, last=last)
-        except Exception:  # noqa: BLE001 - as above
+        except BaseException as error:
             self._live, self._waiting, self._due = None, None, False
+            if not isinstance(error, Exception):
+                # An interrupt, or a view that wants to exit: the caller's, once.
+                raise
         return True
 
     def _take(self, records: Sequence[Record]) -> None:

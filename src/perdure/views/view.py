@@ -24,7 +24,7 @@ class Rows:
     that were read from a checkpoint stay JSON text until somebody looks at them.
     """
 
-    __slots__ = ("_changed", "_checked", "_rows", "_text")
+    __slots__ = ("_asked", "_changed", "_checked", "_rows", "_text")
 
     def __init__(self, rows: dict[str, Any] | None = None, *, checked: bool = False) -> None:
         """Begin with rows that are stored already; the dict becomes this object's own.
@@ -36,6 +36,7 @@ class Rows:
         self._rows: dict[str, Any] = {} if rows is None else rows
         # Whether some may still be text.
         self._text = bool(rows)
+        self._asked = False
         # What changed since they were stored, new rows in their order; True for one that was there
         # then and has been removed since, even if it came back.
         self._changed: dict[str, bool] = {}
@@ -65,6 +66,10 @@ class Rows:
             KeyError: there is no such row.
 
         """
+        if self._asked:
+            # Who asks again goes on asking: from now on they are kept.
+            return [dict(self[key]) for key in keys]
+        self._asked = True
         raw, decode = msgspec.Raw, values.decode
         found = [*map(self._rows.__getitem__, keys)]
         return [decode(each) if each.__class__ is raw else dict(each) for each in found]
@@ -138,6 +143,7 @@ class Rows:
         text = self._text
         twin = Rows(self._rows.copy(), checked=self._checked)
         twin._text = text
+        twin._asked = self._asked
         twin._changed = self._changed.copy()
         return twin
 

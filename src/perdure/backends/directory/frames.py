@@ -118,11 +118,12 @@ class ZstdLayout:
             middle = (low + high) // 2
             found = find_trailer(file, middle, high)
             if found is not None and found.last < seq and found.end < high:
-                # Nothing sure may follow: then the last steps below find the nearest place.
-                low = max(low, found.start)
-                if _behind(file, found, size) is None:
+                behind = find_trailer(file, found.end, size)
+                if behind is None or behind.first > seq:
+                    # Between the two, in what has lost its trailer, or nowhere.
+                    low = max(low, found.start)
                     break
-                low = found.end
+                low = behind.start
             elif found is None or found.start <= low:
                 # No frame begins in this half that would bring us nearer.
                 high = middle
@@ -156,20 +157,14 @@ class ZstdLayout:
         return merging.compacted(file, end)
 
 
-def _behind(file: ReadFile, trailer: Trailer, size: int) -> Trailer | None:
-    """The trailer of the frame that begins where this one ends; None if no whole one does."""
-    found = find_trailer(file, trailer.end, size)
-    return found if found is not None and found.start == trailer.end else None
-
-
 def _stepped(file: ReadFile, place: int, size: int, seq: int) -> int:
     """From the start of a frame to that of the one with `seq`; none of them is read."""
     here = find_trailer(file, place, size)
-    if here is None or here.start != place:
+    if here is None or (here.start != place and here.first > seq):
         return place
     while here.last < seq:
-        behind = _behind(file, here, size)
-        if behind is None:
+        behind = find_trailer(file, here.end, size)
+        if behind is None or behind.first > seq:
             break
         here = behind
     return here.start

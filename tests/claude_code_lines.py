@@ -1,47 +1,25 @@
 """Lines of Claude Code for the tests of its lens, and what the lens says of them in short."""
 
-import datetime as dt
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from perdure.lenses.claude_code import ClaudeCode
-from perdure.model import values
 from perdure.model.event import Event
-from perdure.model.header import Header
-from perdure.views.builtin import BUILTIN
-from perdure.views.conversation import messages
-from perdure.views.fold import Fold
 from perdure.views.usage import UsageTotals, usage
+from tests import lens_lines
+from tests.lens_lines import Record, Row, cut, view
 
 FOLDER = Path(__file__).parent / "data/claude-code"
 
-Record = dict[str, Any]
-Row = tuple[Any, ...]
-
 
 def stored(lines: Iterable[str]) -> list[Event]:
-    """The events that an import makes of lines."""
-    events, time = [], 0
-    for seq, line in enumerate(lines):
-        kind = "record"
-        try:
-            record = json.loads(line)
-            kind = record.get("type", kind)
-            moment = dt.datetime.fromisoformat(record["timestamp"])
-            time = round(moment.timestamp() * 1000)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass
-        raw = values.encode(line)
-        events.append(Event(seq, f"claude-code/{kind}", time, None, None, None, False, raw))
-    return events
+    return lens_lines.stored("claude-code", lines)
 
 
 def fed(events: Iterable[Event]) -> tuple[list[Event], ClaudeCode]:
-    lens = ClaudeCode()
-    said = [each for event in events for each in lens.read(event)]
-    return [*said, *lens.end()], lens
+    return lens_lines.fed(ClaudeCode, events)
 
 
 def sample(path: Path) -> tuple[list[Event], ClaudeCode]:
@@ -64,10 +42,6 @@ def said_of(*records: Record) -> list[Event]:
 
 
 # --- in short -----------------------------------------------------------------------------------
-
-
-def cut(text: str) -> Any:
-    return text if len(text) <= 60 else (text[:60], len(text))
 
 
 def block(said: Record) -> Any:
@@ -107,31 +81,9 @@ def row(event: Event) -> Row:
     return (event.type, turn, data)
 
 
-def view(said: list[Event]) -> Fold:
-    header = Header(format=0, id="s", created_at=0)
-    fold = Fold(BUILTIN, header, lambda seq: (each for each in said if each.seq < seq))
-    for event in said:
-        fold.event(event)
-    return fold
-
-
 def spent(said: list[Event]) -> UsageTotals:
     """What the view of usage counts."""
     return usage(view(said).rows["usage"])
-
-
-def transcript(said: list[Event], agent: str | None = None) -> list[Record]:
-    """What the model has to be told next."""
-    return messages(view(said).rows["conversation"], agent)
-
-
-def texts(said: list[Event], agent: str | None = None) -> list[str]:
-    """The first text of each message."""
-    contents = [message["content"] for message in transcript(said, agent)]
-    return [
-        next((each["text"] for each in content if each["type"] == "text"), content[0]["type"])
-        for content in contents
-    ]
 
 
 # --- records ------------------------------------------------------------------------------------

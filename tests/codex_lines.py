@@ -1,47 +1,25 @@
 """Lines of Codex for the tests of its lens, and what the lens says of them in short."""
 
-import datetime as dt
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from perdure.lenses.codex import Codex
-from perdure.model import values
 from perdure.model.event import Event
-from perdure.model.header import Header
-from perdure.views.builtin import BUILTIN
-from perdure.views.conversation import messages
-from perdure.views.fold import Fold
 from perdure.views.usage import Totals, usage
+from tests import lens_lines
+from tests.lens_lines import Record, cut, view
 
 FOLDER = Path(__file__).parent / "data/codex"
 
-Record = dict[str, Any]
-Row = tuple[Any, ...]
-
 
 def stored(lines: Iterable[str]) -> list[Event]:
-    """The events that an import makes of lines."""
-    events, time = [], 0
-    for seq, line in enumerate(lines):
-        kind = "record"
-        try:
-            record = json.loads(line)
-            kind = record.get("type", kind)
-            moment = dt.datetime.fromisoformat(record["timestamp"])
-            time = round(moment.timestamp() * 1000)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass
-        raw = values.encode(line)
-        events.append(Event(seq, f"codex/{kind}", time, None, None, None, False, raw))
-    return events
+    return lens_lines.stored("codex", lines)
 
 
 def fed(events: list[Event]) -> tuple[list[Event], Codex]:
-    lens = Codex()
-    said = [each for event in events for each in lens.read(event)]
-    return [*said, *lens.end()], lens
+    return lens_lines.fed(Codex, events)
 
 
 def sample(name: str) -> tuple[list[Event], Codex]:
@@ -57,10 +35,6 @@ def read(*records: Record) -> tuple[list[tuple[Any, ...]], Codex]:
 
 def told(*records: Record) -> list[tuple[Any, ...]]:
     return read(*records)[0]
-
-
-def cut(text: str) -> Any:
-    return text if len(text) <= 60 else (text[:60], len(text))
 
 
 def block(said: Record) -> Any:
@@ -96,14 +70,6 @@ def row(event: Event) -> tuple[Any, ...]:
         case "context/compacted":
             return ("compacted", content, *([data["before"]] if "before" in data else []))
     return (event.type, data)
-
-
-def view(said: list[Event]) -> Fold:
-    header = Header(format=0, id="s", created_at=0)
-    fold = Fold(BUILTIN, header, lambda seq: (each for each in said if each.seq < seq))
-    for event in said:
-        fold.event(event)
-    return fold
 
 
 def line(kind: str, payload: Any, at: str = "2026-08-03T10:00:00Z") -> Record:
@@ -154,13 +120,3 @@ def said_of(*records: Record) -> list[Event]:
 def spent(said: list[Event]) -> Totals:
     """What the view of usage counts."""
     return usage(view(said).rows["usage"]).own
-
-
-def transcript(said: list[Event]) -> list[Record]:
-    """What the model has to be told next."""
-    return messages(view(said).rows["conversation"], None)
-
-
-def texts(said: list[Event]) -> list[str]:
-    """The first text of each message."""
-    return [message["content"][0]["text"] for message in transcript(said)]

@@ -8,21 +8,16 @@ from typing import Any
 from perdure.lenses.deepseek_harness import DeepseekHarness
 from perdure.model import values
 from perdure.model.event import Event
-from perdure.model.header import Header
 from perdure.model.vocabulary import fitting
 from perdure.testing.providers import VALIDATORS
-from perdure.views.builtin import BUILTIN
-from perdure.views.conversation import messages
-from perdure.views.fold import Fold
 from perdure.views.providers import FORMATS
 from perdure.views.usage import Totals, usage
+from tests import lens_lines
+from tests.lens_lines import Record, Row, cut, transcript, view
 
 DATA = Path(__file__).parent / "data"
 SAMPLES = sorted([*DATA.glob("dsh/*.jsonl"), *DATA.glob("deepseek-harness/**/*.jsonl")])
 FLASH = "deepseek-v4-flash"
-
-Record = dict[str, Any]
-Row = tuple[Any, ...]
 
 
 def stored(lines: Iterable[str]) -> list[Event]:
@@ -37,9 +32,7 @@ def stored(lines: Iterable[str]) -> list[Event]:
 
 
 def fed(events: list[Event]) -> tuple[list[Event], DeepseekHarness]:
-    lens = DeepseekHarness()
-    said = [each for event in events for each in lens.read(event)]
-    return [*said, *lens.end()], lens
+    return lens_lines.fed(DeepseekHarness, events)
 
 
 def sample(path: str) -> tuple[list[Event], DeepseekHarness]:
@@ -53,10 +46,6 @@ def said_of(*records: Record) -> list[Event]:
 def told(*records: Record) -> list[Row]:
     """What records say, in short."""
     return rows(said_of(*records))
-
-
-def cut(text: str) -> Any:
-    return text if len(text) <= 60 else (text[:60], len(text))
 
 
 def block(said: Record) -> Any:
@@ -92,24 +81,8 @@ def row(event: Event) -> Row:
     return (event.type, turn, data)
 
 
-def view(said: list[Event]) -> Fold:
-    header = Header(format=0, id="s", created_at=0)
-    fold = Fold(BUILTIN, header, lambda seq: (each for each in said if each.seq < seq))
-    for event in said:
-        fold.event(event)
-    return fold
-
-
 def spent(said: list[Event]) -> Totals:
     return usage(view(said).rows["usage"]).own
-
-
-def transcript(said: list[Event]) -> list[Record]:
-    return messages(view(said).rows["conversation"], None)
-
-
-def texts(said: list[Event]) -> list[str]:
-    return [message["content"][0].get("text", "") for message in transcript(said)]
 
 
 def tokens(sent: int, back: int, cached: int = -1, thought: int = -1) -> dict[str, int]:

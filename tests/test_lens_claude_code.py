@@ -10,7 +10,8 @@ from perdure.testing.providers import VALIDATORS
 from perdure.views.conversation import agents, messages
 from perdure.views.providers import FORMATS
 from perdure.views.usage import Totals
-from tests.claude_code_lines import FOLDER, Row, rows, sample, spent, texts, view
+from tests.claude_code_lines import FOLDER, rows, sample, spent
+from tests.lens_lines import Row, texts, view
 
 SAMPLES = sorted(path for path in FOLDER.rglob("*.json*") if path.is_file())
 SONNET = "claude-sonnet-4-5-20250929"

@@ -13,7 +13,6 @@ from perdure.views.conversation import agents, branches, messages
 from perdure.views.providers import FORMATS
 from tests.claude_code_lines import (
     FOLDER,
-    Record,
     call,
     fed,
     model,
@@ -24,12 +23,10 @@ from tests.claude_code_lines import (
     said_of,
     spent,
     stored,
-    texts,
     told,
-    transcript,
     user,
-    view,
 )
+from tests.lens_lines import Record, texts, transcript, view
 from tests.support import scaled
 
 X = {"model": "claude-x"}

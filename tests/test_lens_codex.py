@@ -19,8 +19,6 @@ from perdure.views.facts import title
 from perdure.views.providers import FORMATS
 from tests.codex_lines import (
     FOLDER,
-    Record,
-    Row,
     call,
     event,
     fed,
@@ -33,9 +31,8 @@ from tests.codex_lines import (
     spent,
     stored,
     told,
-    transcript,
-    view,
 )
+from tests.lens_lines import Record, Row, transcript, view
 
 SAMPLES = sorted(FOLDER.glob("*.jsonl"))
 ROLLOUT = "rollout-2026-05-11T13-28-45-019e1695-0522-7c83-8b39-0dd379793f80"

@@ -6,10 +6,7 @@ import pytest
 
 from perdure.views.facts import title
 from tests.codex_lines import (
-    Record,
-    Row,
     call,
-    cut,
     event,
     item,
     line,
@@ -19,14 +16,12 @@ from tests.codex_lines import (
     rows,
     said_of,
     spent,
-    texts,
     tokens,
     told,
-    transcript,
     typed,
     user,
-    view,
 )
+from tests.lens_lines import Record, Row, cut, texts, transcript, view
 
 SEALED = "[encrypted summary]"
 

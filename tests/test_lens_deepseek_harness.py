@@ -16,7 +16,6 @@ from tests.dsh_lines import (
     DATA,
     FLASH,
     SAMPLES,
-    Record,
     accepted,
     answer,
     asks,
@@ -29,9 +28,8 @@ from tests.dsh_lines import (
     spent,
     stored,
     tokens,
-    transcript,
-    view,
 )
+from tests.lens_lines import Record, transcript, view
 
 # --- whole samples ------------------------------------------------------------------------------
 

@@ -16,13 +16,11 @@ from tests.dsh_lines import (
     spent,
     stored,
     text,
-    texts,
     tokens,
     told,
-    transcript,
     user,
-    view,
 )
+from tests.lens_lines import texts, transcript, view
 
 
 def test_turns_begin_once_and_end_as_told() -> None:

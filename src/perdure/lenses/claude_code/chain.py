@@ -7,8 +7,8 @@ behind any of them.
 from collections import deque
 from typing import Any, NamedTuple
 
-from perdure.lenses.claude_code.content import ident
 from perdure.lenses.lens import SourceFacts
+from perdure.lenses.pieces import ident
 from perdure.model.event import Event
 
 __all__ = ["Agent", "Chain", "Place", "own_id"]

@@ -2,20 +2,16 @@
 
 from typing import Any
 
-from perdure.errors import InvalidValue
-from perdure.model import values
+from perdure.lenses.pieces import COUNT_MAX, arguments_of, count, json_text, text_block
 from perdure.model.vocabulary.payloads import Block
 
 __all__ = [
     "Part",
     "blocks_of",
     "call_of",
-    "count",
-    "ident",
     "parts_of",
     "refused",
     "result_of",
-    "text_block",
     "usage_of",
     "was_run",
 ]
@@ -23,10 +19,8 @@ __all__ = [
 Part = dict[str, Any]
 """A piece of content as the source has it."""
 
-_ID_CHARS_MAX = 256
 _NAME_CHARS_MAX = 256
 _MESSAGE_CHARS_MAX = 200
-_COUNT_MAX = 2**53
 
 _UNSEEN = ("fallback",)
 """Pieces of an answer that say how it came about, and nothing of what was said."""
@@ -41,23 +35,6 @@ _REFUSALS = (
 )
 _NOT_RUN = "<tool_use_error>"
 """What Claude Code puts around the reason why it did not run a call."""
-
-
-def ident(value: object) -> str | None:
-    """An id as text; numbers are ids too. None: it is none, or of no sane length."""
-    if type(value) is int and value.bit_length() <= 64:
-        return str(value)
-    return value if isinstance(value, str) and 0 < len(value) <= _ID_CHARS_MAX else None
-
-
-def count(value: object) -> int | None:
-    """A count of tokens, if it is one."""
-    return value if type(value) is int and 0 <= value <= _COUNT_MAX else None
-
-
-def text_block(text: str) -> Block:
-    """A block of text."""
-    return {"type": "text", "text": text}
 
 
 def parts_of(content: object) -> list[Part] | None:
@@ -131,7 +108,7 @@ def usage_of(said: object) -> dict[str, int] | None:
     found: dict[str, int] = {}
     if sent is not None:
         # The provider counts what came from its cache, or went into it, beside the rest.
-        found["input"] = min(sent + (written or 0) + (read or 0), _COUNT_MAX)
+        found["input"] = min(sent + (written or 0) + (read or 0), COUNT_MAX)
     if back is not None:
         found["output"] = back
     if read is not None:
@@ -153,16 +130,8 @@ def call_of(part: Part, id: str) -> Block:
         "type": "tool-call",
         "id": id,
         "name": name[:_NAME_CHARS_MAX] if isinstance(name, str) and name else "unknown",
-        "arguments": _arguments(part.get("input")),
+        "arguments": arguments_of(part.get("input")),
     }
-
-
-def _arguments(value: object) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not _sound(value):
-        return {"input": "[arguments that cannot be shown]"}
-    return value if isinstance(value, dict) else {"input": value}
 
 
 def result_of(part: Part, outcome: object) -> tuple[list[Block], dict[str, str] | None]:
@@ -171,7 +140,7 @@ def result_of(part: Part, outcome: object) -> tuple[list[Block], dict[str, str] 
     parts = [] if content is None else parts_of(content)
     blocks = None if parts is None else blocks_of(parts)
     if blocks is None:
-        blocks = [text_block(_json(content))]
+        blocks = [text_block(json_text(content))]
     if part.get("is_error") is not True:
         return blocks, None
     code = "REJECTED" if refused(part, outcome) else "FAILED"
@@ -193,18 +162,3 @@ def was_run(part: Part, outcome: object) -> bool:
     texts = [each.get("text") for each in parts]
     wrong = any(isinstance(text, str) and text.startswith(_NOT_RUN) for text in texts)
     return not (wrong or refused(part, outcome))
-
-
-def _json(value: object) -> str:
-    if not _sound(value):
-        return "[output that cannot be shown]"
-    return values.encode(value).decode()
-
-
-def _sound(value: object) -> bool:
-    """Whether an event can hold it: numbers and depth within what the log keeps."""
-    try:
-        values.encode(values.snapshot(value))
-    except InvalidValue:
-        return False
-    return True

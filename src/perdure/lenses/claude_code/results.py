@@ -3,8 +3,9 @@
 from typing import Any
 
 from perdure.lenses.claude_code.chain import Agent
-from perdure.lenses.claude_code.content import Part, ident, result_of, was_run
+from perdure.lenses.claude_code.content import Part, result_of, was_run
 from perdure.lenses.claude_code.telling import Telling
+from perdure.lenses.pieces import ident
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 

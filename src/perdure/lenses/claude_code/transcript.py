@@ -6,16 +6,7 @@ from typing import Any, ClassVar
 
 from perdure.lenses.claude_code.attachments import text_of
 from perdure.lenses.claude_code.chain import Agent, Chain, Place, own_id
-from perdure.lenses.claude_code.content import (
-    Part,
-    blocks_of,
-    call_of,
-    count,
-    ident,
-    parts_of,
-    text_block,
-    usage_of,
-)
+from perdure.lenses.claude_code.content import Part, blocks_of, call_of, parts_of, usage_of
 from perdure.lenses.claude_code.injected import (
     CAVEAT,
     COMMAND,
@@ -29,6 +20,7 @@ from perdure.lenses.claude_code.results import Results
 from perdure.lenses.claude_code.telling import Telling
 from perdure.lenses.claude_code.titles import Titles
 from perdure.lenses.lens import Lens, record_of
+from perdure.lenses.pieces import count, ident, text_block
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 

@@ -3,28 +3,23 @@
 import re
 from typing import Any
 
-from perdure.errors import InvalidValue
-from perdure.model import values
+from perdure.lenses.pieces import json_text, text_block
 from perdure.model.vocabulary.payloads import Block
 
 __all__ = [
     "Output",
-    "arguments_of",
     "blocks_of",
-    "ident",
     "image",
     "injected",
     "output_of",
     "picture",
     "prompt_keys",
-    "text_block",
     "texts_of",
 ]
 
 Output = tuple[list[Block], bool]
 """What a tool said, and whether it failed."""
 
-_ID_CHARS_MAX = 256
 
 _TAGS = (
     "apps_instructions",
@@ -62,19 +57,7 @@ _SUFFIX = re.compile(r"\.(png|jpe?g|gif|webp)\Z", re.IGNORECASE)
 _MAGIC = {"iVBOR": "png", "/9j/": "jpeg", "R0lGO": "gif", "UklGR": "webp"}
 
 
-def ident(value: object) -> str | None:
-    """An id as text; numbers are ids too. None: it is none, or of no sane length."""
-    if type(value) is int and value.bit_length() <= 64:
-        return str(value)
-    return value if isinstance(value, str) and 0 < len(value) <= _ID_CHARS_MAX else None
-
-
 # --- content ------------------------------------------------------------------------------------
-
-
-def text_block(text: str) -> Block:
-    """A block of text."""
-    return {"type": "text", "text": text}
 
 
 def texts_of(blocks: list[Block]) -> list[str]:
@@ -162,23 +145,6 @@ def prompt_keys(blocks: list[Block]) -> frozenset[str]:
 # --- tools --------------------------------------------------------------------------------------
 
 
-def arguments_of(value: object) -> dict[str, Any]:
-    """The arguments of a call as an object: JSON text of one is read, other text is its `input`."""
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        try:
-            read = values.decode(value.encode("utf-8", "surrogatepass"))
-        except ValueError:
-            read = None
-        if isinstance(read, dict) and _sound(read):
-            return read
-        return {"input": value}
-    if not _sound(value):
-        return {"input": "[arguments that cannot be shown]"}
-    return value if isinstance(value, dict) else {"input": value}
-
-
 def output_of(value: object) -> Output:
     """What a tool said: a string, a block, blocks, `{content, success}`, or any other JSON."""
     if value is None:
@@ -201,15 +167,4 @@ def output_of(value: object) -> Output:
 
 
 def _as_json(value: object) -> list[Block]:
-    if not _sound(value):
-        return [text_block("[output that cannot be shown]")]
-    return [text_block(values.encode(value).decode())]
-
-
-def _sound(value: object) -> bool:
-    """Whether an event can hold it: numbers and depth within what the log keeps."""
-    try:
-        values.encode(values.snapshot(value))
-    except InvalidValue:
-        return False
-    return True
+    return [text_block(json_text(value))]

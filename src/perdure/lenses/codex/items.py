@@ -3,17 +3,9 @@
 from enum import Enum
 from typing import Any
 
-from perdure.lenses.codex.content import (
-    arguments_of,
-    blocks_of,
-    ident,
-    injected,
-    output_of,
-    picture,
-    text_block,
-    texts_of,
-)
+from perdure.lenses.codex.content import blocks_of, injected, output_of, picture, texts_of
 from perdure.lenses.codex.telling import Telling
+from perdure.lenses.pieces import arguments_of, ident, text_block
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from perdure.lenses.codex.content import ident
 from perdure.lenses.lens import SourceFacts
+from perdure.lenses.pieces import ident
 
 __all__ = ["Origin"]
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from perdure.lenses.codex.content import blocks_of, ident, image, injected, text_block
+from perdure.lenses.codex.content import blocks_of, image, injected
 from perdure.lenses.codex.items import ENCRYPTED, HISTORY, Items, Outcome, thoughts
 from perdure.lenses.codex.meter import Meter
 from perdure.lenses.codex.origin import Origin
 from perdure.lenses.codex.telling import Telling
 from perdure.lenses.lens import Lens, record_of
+from perdure.lenses.pieces import ident, text_block
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from perdure.lenses.codex.answers import Answer, Piece, Seam, pieces_of
-from perdure.lenses.codex.content import prompt_keys, text_block
+from perdure.lenses.codex.content import prompt_keys
 from perdure.lenses.lens import SourceFacts
+from perdure.lenses.pieces import text_block
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 

@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from perdure.lenses.deepseek_harness.content import count, ident, member, usage_of
+from perdure.lenses.deepseek_harness.content import member, usage_of
+from perdure.lenses.pieces import count, ident
 from perdure.model.event import Event
 
 __all__ = ["PACKED", "Answer", "Key", "length", "usage_in"]

@@ -2,56 +2,29 @@
 
 from typing import Any
 
-from perdure.errors import InvalidValue
-from perdure.model import values
+from perdure.lenses.pieces import COUNT_MAX, arguments_of, count, ident
 from perdure.model.vocabulary.payloads import Block
 
 __all__ = [
-    "arguments_of",
     "blocks_of",
-    "count",
     "error_of",
-    "ident",
     "member",
     "name_of",
     "results_of",
-    "sound",
     "source_of",
     "usage_of",
 ]
 
-_COUNT_MAX = 2**53
 _ID_CHARS_MAX = 256
 _NAME_CHARS_MAX = 128
 _MESSAGE_CHARS_MAX = 1000
 _NO_NAME = "tool"
 
 
-def count(value: object) -> int | None:
-    """An integer from 0 to 2^53, or None; True is none."""
-    return value if type(value) is int and 0 <= value <= _COUNT_MAX else None
-
-
-def ident(value: object) -> str | None:
-    """An id as text, numbers too; None: it is none, or of no sane length."""
-    if type(value) is int and abs(value) <= 2**64:
-        return str(value)
-    return value if isinstance(value, str) and 1 <= len(value) <= _ID_CHARS_MAX else None
-
-
 def member(holder: object, name: str) -> dict[str, Any]:
     """The object that a member holds; an empty one if it holds none."""
     found = holder.get(name) if isinstance(holder, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def sound(value: object) -> bool:
-    """Whether an event can hold it: numbers, texts and depth within what the log keeps."""
-    try:
-        values.encode(values.snapshot(value))
-    except InvalidValue:
-        return False
-    return True
 
 
 # --- blocks -------------------------------------------------------------------------------------
@@ -105,22 +78,6 @@ def _picture(part: dict[str, Any]) -> str:
 def name_of(value: object) -> str:
     """The name of a tool; one of no sane length is `tool`."""
     return value if isinstance(value, str) and 1 <= len(value) <= _NAME_CHARS_MAX else _NO_NAME
-
-
-def arguments_of(value: object) -> dict[str, Any]:
-    """The arguments of a call: the object whose JSON text it is; any other text is its `input`."""
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        try:
-            read = values.decode(value.encode("utf-8", "surrogatepass"))
-        except ValueError:
-            read = None
-        # A text that is no object is all that the model made before it was cut off.
-        return read if isinstance(read, dict) and sound(read) else {"input": value}
-    if not sound(value):
-        return {"input": "[arguments that cannot be shown]"}
-    return value if isinstance(value, dict) else {"input": value}
 
 
 def source_of(message: dict[str, Any]) -> str | None:
@@ -188,6 +145,6 @@ def usage_of(value: object) -> dict[str, int] | None:
     told = {"output": count(value.get("outputTokens")), "cached": read}
     told["reasoning"] = count(value.get("reasoningTokens"))
     sent = [part for part in (fresh, read, written) if part is not None]
-    counts = {"input": min(sum(sent), _COUNT_MAX)} if sent else {}
+    counts = {"input": min(sum(sent), COUNT_MAX)} if sent else {}
     counts |= {name: number for name, number in told.items() if number is not None}
     return counts or None

@@ -5,21 +5,18 @@ from typing import Any, ClassVar
 
 from perdure.lenses.deepseek_harness.answers import PACKED, Answer, length, usage_in
 from perdure.lenses.deepseek_harness.content import (
-    arguments_of,
     blocks_of,
-    count,
     error_of,
-    ident,
     member,
     name_of,
     results_of,
-    sound,
     source_of,
     usage_of,
 )
 from perdure.lenses.deepseek_harness.surface import Surface
 from perdure.lenses.deepseek_harness.telling import Line, Telling
 from perdure.lenses.lens import Lens, record_of
+from perdure.lenses.pieces import arguments_of, count, ident, sound
 from perdure.model.event import Event
 
 __all__ = ["DeepseekHarness"]

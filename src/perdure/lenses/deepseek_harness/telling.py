@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from perdure.lenses.deepseek_harness.answers import Answer, Key
-from perdure.lenses.deepseek_harness.content import count
+from perdure.lenses.pieces import count
 from perdure.model.event import Event
 
 __all__ = ["Line", "Telling"]

@@ -663,3 +663,33 @@ def test_content_that_goes_while_it_is_read_has_expired(tmp_path: Path) -> None:
             patch.setattr(backend, "blob", cut_off)
             with pytest.raises(ContentExpired):
                 store.blob("s", digest)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_content_that_comes_back_while_it_is_verified_is_no_damage(
+    comes_back: bool, tmp_path: Path
+) -> None:
+    """What expires and is put again meanwhile is sound; what is named and never there is not."""
+    with perdure.open(f"sqlite:{tmp_path / 'store.db'}") as store:
+        with store.create("s") as session:
+            digest = refer(session, b"content")
+        backend = store._backend
+        read, looks = backend.blob, 0
+
+        def replaced(session: str, digest: str) -> Iterator[bytes] | None:
+            nonlocal looks
+            looks += 1
+            if comes_back and looks > 1:
+                return read(session, digest)
+            store.expire(session, older_than=0)
+            with store.writer(session) as writer:
+                refer(writer, b"content")
+            return None
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "blob", replaced)
+            content = store.verify("s").content
+        assert content is not None
+        assert content.damaged == (() if comes_back else (digest,))
+        assert looks > 1
+        assert store.verify("s").sound

@@ -34,6 +34,9 @@ __all__ = [
 MINOR = frozenset({"noise", "column"})
 """Kinds of problems that keep nobody from reading or writing, and that a repair ends."""
 
+_LOOKS = 3
+"""How often content that is named and not found is looked for: it may go and come meanwhile."""
+
 _UNSOUND = frozenset({"damaged", "missing", "unreadable", "unsafe", "unsupported"})
 
 
@@ -186,15 +189,20 @@ def verify_content(
 
 def intact(backend: Backend, session: str, digest: str) -> bool:
     """Whether content is as it was put, and there if it is said to be."""
-    try:
-        for _ in content_of(backend, session, digest):
-            pass
-    except ContentExpired:
-        # Meanwhile, which is no damage; or it lies beside a bundle, and is not there.
-        return digest not in {blob.digest for blob in backend.blobs(session)}
-    except (ContentDamaged, UnsafeFile):
-        return False
-    return True
+    for _ in range(_LOOKS):
+        try:
+            for _ in content_of(backend, session, digest):
+                pass
+        except ContentExpired:
+            # Meanwhile, which is no damage; or it was put again since, and the next look finds it;
+            # or it lies beside a bundle, and is not there.
+            if digest not in {blob.digest for blob in backend.blobs(session)}:
+                return True
+        except (ContentDamaged, UnsafeFile):
+            return False
+        else:
+            return True
+    return False
 
 
 def missing(session: str, position: Position) -> Report:

@@ -131,6 +131,8 @@ def test_rm_takes_exact_ids_only(line: Line, store: perdure.Store, wrong: str) -
     """A pattern, a beginning or an unknown id is not found, and then nothing at all is deleted."""
     written(store, "deadbeef-1", "deadbeef-2")
     result = line("rm", "deadbeef-1", wrong)
+    told = line("rm", "deadbeef-1", wrong, "--json")
+    assert json.loads(told.stdout) == {"deleted": []}
     assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
     assert wrong in result.stderr
     assert ("patterns are not looked up" in result.stderr) == bool({"*", "?"} & set(wrong))

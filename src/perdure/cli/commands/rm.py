@@ -41,6 +41,8 @@ def command(
     for error in unknown:
         output.failure(error, exit_code(error), as_json=as_json)
     if unknown:
+        if as_json:
+            output.document({"deleted": []})
         return Exit.NOT_FOUND
 
     def delete(session: str) -> dict[str, Any]:

@@ -529,10 +529,11 @@ def test_an_import_is_continued_in_a_fork(store: Store) -> None:
     imported = store.inspect(source.session).header
     assert imported is not None
     assert imported.vocabulary is None
+    assert imported.source is not None
     child = store.fork(source.session, new_id="c")
     last = child.position.seq
     assert child.header.vocabulary == "perdure/1"
-    assert child.header.source is None
+    assert child.header.source == perdure.Source(FORMAT, imported.source.id, imported.source.host)
     child.append("turn/start", {}, turn="t")
     child.append("tool/call", {"id": "k", "name": "bash"}, turn="t")
     child.close()

@@ -15,6 +15,7 @@ from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.recovery.walk import Problem
 from perdure.store import Inspection
+from perdure.store.imported import Understanding
 from perdure.store.viewing import Viewing
 from perdure.views.fold import Fold
 
@@ -85,6 +86,11 @@ class AsyncInspection(AsyncViewing):
     def damaged(self) -> Awaiting[bool]:
         """Whether appends are refused. Reads everything."""
         return self._ask(lambda found: found.damaged)
+
+    @property
+    def understanding(self) -> Awaiting[Understanding | None]:
+        """What a lens made of an imported session, as `Inspection.understanding`."""
+        return self._ask(lambda found: found.understanding)
 
     @property
     def later_count(self) -> Awaiting[int]:

@@ -4,40 +4,52 @@ A row of packed chunks (`text-chunks` and its kin) is one line and stays one eve
 of its first chunk, `time0`.
 """
 
+import posixpath
+from collections.abc import Sequence
 from typing import Any
 
-from perdure.importers.formats import LineFormat, Opening
+from perdure.importers.formats import Environment, LineFormat, Opening, below_home
+from perdure.importers.heads import created, text
+from perdure.importers.signs import DEEPSEEK_HARNESS, writer_of
+from perdure.lenses.pieces import ident
 from perdure.model.limits import TIME_MS_MAX
 
 __all__ = ["DeepseekHarness"]
 
 _SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.zstd")
-_ID_CHARS_MAX = 512
-_PATH_CHARS_MAX = 4096
 
 
 class DeepseekHarness(LineFormat):
     """The format as its own harness writes it, version 0 of the header."""
 
-    name = "deepseek-harness"
+    name = DEEPSEEK_HARNESS
+    agent = "deepseek-harness"
 
-    def matches(self, name: str) -> bool:
+    def matches(self, path: str) -> bool:
         """Session files by their usual name, and whatever else holds lines of JSON."""
-        return name.endswith(_SUFFIXES)
+        return path.endswith(_SUFFIXES)
 
-    def owns(self, name: str) -> bool:
+    def owns(self, path: str) -> bool:
         """The name that the harness gives its session files."""
-        return name.startswith("session.jsonl")
+        return posixpath.basename(path).startswith("session.jsonl")
 
-    def opening(self, value: dict[str, Any]) -> Opening | None:
+    def recognises(self, head: Sequence[dict[str, Any]]) -> bool:
         """The header: type `session`, told from that of other formats by `createdAt`."""
-        if value.get("type") != "session" or "createdAt" not in value:
-            return None
-        created_at = _time(value["createdAt"])
+        return writer_of(head[:1]) == self.name
+
+    def opening(self, head: Sequence[dict[str, Any]], path: str) -> Opening:  # noqa: ARG002
+        """What the header says."""
+        if not self.recognises(head):
+            return Opening()
+        header = head[0]
+        parent = ident(header.get("parentSession"))
+        relation = "subagent" if header.get("origin") == "subagent" else "fork"
         return Opening(
-            id=_text(value.get("id"), _ID_CHARS_MAX),
-            cwd=_text(value.get("cwd"), _PATH_CHARS_MAX),
-            created_at=None if created_at is not None and created_at < 0 else created_at,
+            id=ident(header.get("id")),
+            cwd=text(header.get("cwd")),
+            created_at=created([_time(header["createdAt"])]),
+            parent=parent,
+            relation=None if parent is None else relation,
         )
 
     def record(self, value: dict[str, Any]) -> tuple[str | None, int | None]:
@@ -48,15 +60,13 @@ class DeepseekHarness(LineFormat):
         time = next((time for time in times if time is not None), None)
         return kind if isinstance(kind, str) else None, time
 
+    def folders(self, environment: Environment, home: str) -> list[str]:
+        """Its sessions."""
+        root = below_home(environment("DSH_HOME") or "~/.dsh", home)
+        return [posixpath.join(root, "sessions")]
+
 
 def _time(value: object) -> int | None:
     """An integer in the range of times; True is no integer here."""
     inside = type(value) is int and -TIME_MS_MAX <= value <= TIME_MS_MAX
     return value if inside and isinstance(value, int) else None
-
-
-def _text(value: object, chars_max: int) -> str | None:
-    """A string of a sane length; ids may also be numbers."""
-    if type(value) is int:
-        value = str(value)
-    return value if isinstance(value, str) and 1 <= len(value) <= chars_max else None

@@ -1,11 +1,21 @@
 """Source files: found without following links, opened read-only, never locked or written."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
 
-__all__ = ["Found", "NoSourceError", "SourceFile", "UnreadableSourceError", "find_sources"]
+__all__ = [
+    "Fingerprint",
+    "Found",
+    "NoSourceError",
+    "SourceFile",
+    "UnreadableSourceError",
+    "find_sources",
+    "fingerprint_of",
+    "is_gone",
+]
 
 _WINDOW_BYTES = 256 * 1024
 
@@ -18,12 +28,25 @@ class NoSourceError(Exception):
     """A path that is no file to import. Internal: it becomes a reason in a report."""
 
 
+class Fingerprint(NamedTuple):
+    """What the system says of a file; nothing was written to it while this stays the same.
+
+    The time of the last change is part of it: the time of the last modification can be set back.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
 class SourceFile:
     """An open source, read at any place; a window of it is kept, since most reads go forward.
 
     Attributes:
         path: as given.
-        modified_ms: time of its last modification, Unix milliseconds.
+        fingerprint: as it was when it was opened.
 
     """
 
@@ -47,22 +70,44 @@ class SourceFile:
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
             raise NoSourceError("not a regular file")
-        self.modified_ms = status.st_mtime_ns // 1_000_000
+        self.fingerprint = _fingerprint(status)
         self._base, self._window = 0, b""
 
     def read(self, start: int, size: int) -> bytes:
-        """`size` bytes from `start`, fewer only at the end of the file.
+        """`size` bytes from `start`, fewer only at the end of the file as it was when opened.
 
         Raises:
             UnreadableSourceError: the system cannot read it.
 
         """
+        size = max(min(size, self.fingerprint.size - start), 0)
         if not self._base <= start <= start + size <= self._base + len(self._window):
             try:
                 self._base, self._window = start, os.pread(self._fd, _WINDOW_BYTES + size, start)
             except OSError as error:
                 raise UnreadableSourceError(error.strerror or str(error)) from error
         return self._window[start - self._base : start - self._base + size]
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was written to it since it was opened."""
+        return self.fingerprint == _fingerprint(os.fstat(self._fd))
+
+    def digest(self, size: int, start: int = 0) -> str | None:
+        """SHA-256 of `size` bytes from `start`, 64 hex digits; None if there are not so many.
+
+        Raises:
+            UnreadableSourceError: the system cannot read it.
+
+        """
+        found, at, end = hashlib.sha256(), start, start + size
+        while at < end:
+            step = self.read(at, min(_WINDOW_BYTES, end - at))
+            if not step:
+                return None
+            found.update(step)
+            at += len(step)
+        return found.hexdigest()
 
     def close(self) -> None:
         """Close the descriptor; harmless when repeated."""
@@ -77,6 +122,32 @@ class SourceFile:
     def __exit__(self, *exc: object) -> None:
         """Close it."""
         self.close()
+
+
+def fingerprint_of(path: str) -> Fingerprint | None:
+    """Of a regular file that is not opened for it; None if there is none, or a link."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return _fingerprint(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def is_gone(path: str) -> bool:
+    """Whether nothing is there any more; False where the system does not tell."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _fingerprint(status: os.stat_result) -> Fingerprint:
+    return Fingerprint(
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 class Found(NamedTuple):
@@ -95,7 +166,7 @@ class Found(NamedTuple):
 
 
 def find_sources(paths: Iterable[str], matches: Callable[[str], bool]) -> Iterator[Found]:
-    """The files that `paths` name, and those in folders whose name `matches`; each once, in order.
+    """The files that `paths` name, and those in folders whose path `matches`; each once, in order.
 
     Symbolic links are not followed: a link is given out with that reason.
     """
@@ -114,7 +185,8 @@ def _walk(folder: str, matches: Callable[[str], bool]) -> Iterator[Found]:
     for where, below, names in os.walk(folder, onerror=refused.append):
         below.sort()
         for name in sorted(names):
-            if matches(name):
-                yield Found(os.path.join(where, name), named=False)  # noqa: PTH118
+            path = os.path.join(where, name)  # noqa: PTH118
+            if matches(path):
+                yield Found(path, named=False)
     for error in refused:
         yield Found(str(error.filename), named=False, refused=error.strerror or str(error))

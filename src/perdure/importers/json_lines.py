@@ -3,10 +3,14 @@
 import json
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perdure.model import values
 
-__all__ = ["Parsed", "parse"]
+__all__ = ["Parsed", "glance", "parse"]
 
+_SMALL_BYTES = 1024
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
 
@@ -53,6 +57,23 @@ def parse(raw: bytes, *, first: bool = False) -> Parsed:
     if not isinstance(value, dict):
         return Parsed(None, "not a JSON object")
     return Parsed(value, reason)
+
+
+def glance(raw: bytes) -> dict[str, Any] | None:
+    """The small members of an object too large to be read whole; None if it is none.
+
+    What is nested deeper is left out with what is long, so this takes hardly more room than `raw`.
+    """
+    try:
+        members = _members.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    small = {}
+    for name, value in members.items():
+        text = bytes(value) if memoryview(value).nbytes <= _SMALL_BYTES else b""
+        if text and text[:1] not in b"{[":
+            small[name] = values.decode(text)
+    return small
 
 
 def _parse_replaced(inner: bytes, reason: str) -> Parsed:

@@ -7,15 +7,12 @@ return) occur inside JSON strings, so they end nothing here.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from perdure.importers.files import SourceFile
 from perdure.model.limits import RECORD_BYTES_MAX
 
-__all__ = ["LINE_BYTES_MAX", "Gap", "Line", "plain", "split"]
+__all__ = ["LINE_BYTES_MAX", "Gap", "Line", "split"]
 
 LINE_BYTES_MAX = RECORD_BYTES_MAX
 """Longer lines fit in no record; their text is not even held in memory."""
-
-_TEXT_BYTES = 256 * 1024
 
 
 class Gap(NamedTuple):
@@ -34,6 +31,7 @@ class Line(NamedTuple):
         raw: its bytes, newline included where there is one; None if it is too long.
         gap: why text is missing in place of a line, or None. Then `raw` is None and `size` is the
             length of a fragment in front of the gap, which belongs to no line that is known.
+        whole: whether it ends with a newline.
 
     """
 
@@ -42,23 +40,16 @@ class Line(NamedTuple):
     size: int
     raw: bytes | None
     gap: str | None = None
-
-
-def plain(file: SourceFile) -> Iterator[bytes | Gap]:
-    """Pieces of the text of an uncompressed file."""
-    at = 0
-    while piece := file.read(at, _TEXT_BYTES):
-        yield piece
-        at += len(piece)
+    whole: bool = True
 
 
 class _Collector:
     """The line that is not ended yet; beyond the limit it only counts."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, number: int, offset: int) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
-        self.number, self.offset, self.size = 1, 0, 0
+        self.number, self.offset, self.size = number, offset, 0
 
     def add(self, part: bytes) -> None:
         self.size += len(part)
@@ -67,9 +58,9 @@ class _Collector:
         else:
             self._parts.clear()
 
-    def end(self) -> Line:
+    def end(self, *, whole: bool = True) -> Line:
         raw = b"".join(self._parts) if self.size <= self._limit else None
-        line = Line(self.number, self.offset, self.size, raw)
+        line = Line(self.number, self.offset, self.size, raw, whole=whole)
         self._parts.clear()
         self.number, self.offset, self.size = self.number + 1, self.offset + self.size, 0
         return line
@@ -81,12 +72,19 @@ class _Collector:
         return line
 
 
-def split(pieces: Iterable[bytes | Gap], limit: int = LINE_BYTES_MAX) -> Iterator[Line]:
+def split(
+    pieces: Iterable[bytes | Gap],
+    limit: int = LINE_BYTES_MAX,
+    *,
+    number: int = 1,
+    offset: int = 0,
+) -> Iterator[Line]:
     """Lines and gaps, in order; the last line of a text may lack its newline.
 
+    The first one has this number, and begins at this byte of the text.
     A fragment in front of a gap is not given out as a line: what would have followed is unknown.
     """
-    line = _Collector(limit)
+    line = _Collector(limit, number, offset)
     for piece in pieces:
         if isinstance(piece, Gap):
             yield line.gap(piece.reason)
@@ -99,4 +97,4 @@ def split(pieces: Iterable[bytes | Gap], limit: int = LINE_BYTES_MAX) -> Iterato
         if start < len(piece):
             line.add(piece[start:])
     if line.size:
-        yield line.end()
+        yield line.end(whole=False)

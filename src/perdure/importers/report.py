@@ -1,5 +1,6 @@
 """What an import found, kept and left out: values for people and programs."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,15 +30,19 @@ class SourceProblem(NamedTuple):
 
 
 class SourceReport(NamedTuple):
-    """What became of one source file; `found` is `new + unchanged + left_out` unless it failed.
+    """What became of one source file; `found` is `new + unchanged` unless it failed.
 
     Attributes:
         path: absolute path.
+        format: the format that it was recognised as, or None.
         session: id of the session that keeps its lines, or None if it has none.
+        state: "new", "grown", "rewritten" (what was stored does not stand there any more, and is
+            kept), "unchanged", "gone" (the file is not there any more, its session is), "skipped"
+            or "failed".
         found: lines in the source.
         new: lines that this import stored.
         unchanged: lines that were stored before.
-        left_out: lines too large for a record; each is one of the problems.
+        large: lines too long for a record, which are kept as content beside the log.
         problems: the first 100 problems; those of lines stored before are told again.
         problem_count: how many there are.
         skipped: why the file was not imported, or None.
@@ -46,11 +51,13 @@ class SourceReport(NamedTuple):
     """
 
     path: str
+    format: str | None = None
     session: str | None = None
+    state: str = "unchanged"
     found: int = 0
     new: int = 0
     unchanged: int = 0
-    left_out: int = 0
+    large: int = 0
     problems: tuple[SourceProblem, ...] = ()
     problem_count: int = 0
     skipped: str | None = None
@@ -67,9 +74,15 @@ class SourceReport(NamedTuple):
 
 
 class ImportReport(NamedTuple):
-    """What became of every source file, in the order in which they were read."""
+    """What became of every source file, in the order in which they were read.
 
-    format: str
+    Attributes:
+        format: the format that was asked for, or None: each file was to be recognised.
+        sources: one report for each file.
+
+    """
+
+    format: str | None
     sources: tuple[SourceReport, ...]
 
     @property
@@ -88,9 +101,14 @@ class ImportReport(NamedTuple):
         return sum(source.unchanged for source in self.sources)
 
     @property
-    def left_out(self) -> int:
-        """Lines too large for a record."""
-        return sum(source.left_out for source in self.sources)
+    def large(self) -> int:
+        """Lines that are kept as content."""
+        return sum(source.large for source in self.sources)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many source files are in each state; see `SourceReport`."""
+        return dict(Counter(source.state for source in self.sources))
 
     @property
     def problem_count(self) -> int:
@@ -121,10 +139,11 @@ class ImportReport(NamedTuple):
         """Plain values for JSON."""
         return {
             "format": self.format,
+            "states": self.states,
             "found": self.found,
             "new": self.new,
             "unchanged": self.unchanged,
-            "left_out": self.left_out,
+            "large": self.large,
             "problem_count": self.problem_count,
             "sources": [source.as_dict() for source in self.sources],
         }

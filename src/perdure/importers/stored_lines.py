@@ -1,83 +1,113 @@
-"""How a source stands in a session: one event for each line, found again by its key.
-
-The key of an event is `<generation>:<offset of its line in the text>`. The generation rises when
-the source's last line had no newline at the time of an import and reads differently now: the line
-is stored again, whole, and of the events with the same offset the last one holds.
-"""
+"""The session that keeps a source: what it is called, and the text that comes out of it again."""
 
 import hashlib
 import os
-import re
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from perdure.model.event import Event
+from perdure.errors import InvalidValue
+from perdure.lenses.lines import lines_of, place_of, starts_of
 from perdure.store import Store
 
-__all__ = ["StoredLine", "key_of", "session_id", "source_text", "stored_lines"]
+__all__ = ["last_generation", "session_id", "source_bytes", "source_text", "stored_parts"]
 
-_KEY = re.compile(r"(\d{1,9}):(\d{1,20})\Z")
-
-
-class StoredLine(NamedTuple):
-    """A line of a source as it is stored.
-
-    Attributes:
-        event: its event.
-        generation: how often a line without its newline had to be stored again up to here.
-        offset: byte of the text at which it begins.
-        raw: its bytes as found, newline included where there was one.
-
-    """
-
-    event: Event
-    generation: int
-    offset: int
-    raw: bytes
-
-    @property
-    def torn(self) -> bool:
-        """Whether the source ended inside this line."""
-        return not self.raw.endswith(b"\n")
+_BYTES = "source/bytes"
+"""As `perdure.importers.beside` says it, which is built on this."""
 
 
-def key_of(generation: int, offset: int) -> str:
-    """Key of the event that keeps the line at `offset`."""
-    return f"{generation}:{offset}"
+def session_id(
+    format: str,  # noqa: A002
+    path: str,
+    source_id: str | None = None,
+    *,
+    host: str = "",
+) -> str:
+    """Id of the session that keeps the file at the absolute `path` of a machine.
 
-
-def session_id(format: str, path: str, source_id: str | None = None) -> str:  # noqa: A002
-    """Id of the session that keeps the file at the absolute `path`.
-
-    The path is part of it, since the files of a fork or a copy carry the same id.
+    Both are part of it: the files of a fork or a copy carry the same id, and so may those of
+    another machine.
     """
     stem = os.path.basename(path).partition(".")[0]  # noqa: PTH119
-    place = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+    place = hashlib.sha256(os.fsencode(f"{host}\0{path}")).hexdigest()[:12]
     return f"{format}:{source_id or stem or 'file'}:{place}"
 
 
-def stored_lines(events: Iterable[Event]) -> Iterator[StoredLine]:
-    """The lines that hold, without earlier forms of them and without events of other origin."""
-    held: StoredLine | None = None
-    for event in events:
-        place = _KEY.match(event.key or "")
-        if place is None or not isinstance(event.data, str):
-            continue
-        raw = event.data.encode("utf-8", "surrogateescape")
-        stored = StoredLine(event, int(place[1]), int(place[2]), raw)
-        if held is not None and held.offset != stored.offset:
-            yield held
-        held = stored
-    if held is not None:
-        yield held
+def source_text(store: Store, id: str, *, generation: int | None = None) -> Iterator[bytes]:
+    """The imported text of a source, byte for byte as it was found, compressed or not.
 
-
-def source_text(store: Store, id: str) -> Iterator[bytes]:
-    """The imported text of a source, line by line, byte for byte as it was found.
+    `generation` gives the text as it was before the source was rewritten; 0 is what was found
+    first, by default it is the last.
 
     Raises:
         SessionNotFound: there is none.
         SessionDamaged: raised by the iteration, after the last line that holds.
+        ContentExpired, ContentDamaged: as that, of a line too long for a record.
 
     """
-    return (line.raw for line in stored_lines(store.read_from(id)))
+    _check(generation)
+    starts = starts_of(store.read_from(id), generation)
+    return _text(store, id, starts, generation)
+
+
+def source_bytes(store: Store, id: str, generation: int | None = None) -> Iterator[bytes]:
+    """The file of a source as it was found: of a compressed one its very bytes, else its text.
+
+    `generation` as for `source_text`. Where a compressed file is not kept as it was found, because
+    the import of it was broken off, it is the text all the same; `stored_parts` tells.
+
+    Raises:
+        As `source_text`.
+
+    """
+    parts = stored_parts(store, id, generation)
+    if not parts:
+        return source_text(store, id, generation=generation)
+    return (piece for digest in parts for piece in store.open_blob(id, digest))
+
+
+def stored_parts(store: Store, id: str, generation: int | None = None) -> list[str]:
+    """Digests of the content that makes up a compressed file; none where its text is all there is.
+
+    Raises:
+        InvalidValue: `generation` is not a count.
+        SessionNotFound, SessionDamaged: as `source_text`.
+
+    """
+    _check(generation)
+    parts: list[str] = []
+    behind = False
+    for event in store.read_from(id):
+        place = place_of(event)
+        if place is not None:
+            if generation is not None and place.generation > generation:
+                break
+            # Bytes are stored behind their lines: until they come, those that are there lack some.
+            behind = True
+        elif event.type == _BYTES:
+            parts = [*(parts if event.data["offset"] else ()), event.data["blob"]]
+            behind = False
+    return [] if behind else parts
+
+
+def last_generation(store: Store, id: str) -> int:
+    """How often lines of the source were stored anew: the number of its last generation.
+
+    Raises:
+        SessionNotFound, SessionDamaged: as `source_text`.
+
+    """
+    return max(starts_of(store.read_from(id)), default=0)
+
+
+def _check(generation: int | None) -> None:
+    if generation is not None and (type(generation) is not int or generation < 0):
+        raise InvalidValue("generation", "is not a count", hint="0 is what was found first")
+
+
+def _text(store: Store, id: str, starts: dict[int, int], generation: int | None) -> Iterator[bytes]:
+    for line in lines_of(store.read_from(id), starts):
+        if generation is not None and line.place.generation > generation:
+            return
+        if line.raw is not None:
+            yield line.raw
+        elif line.blob is not None:
+            yield from store.open_blob(id, line.blob)

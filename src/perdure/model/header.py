@@ -47,12 +47,24 @@ class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where an import comes from: format, id in that format, host and path as found."""
+    """Where an import comes from.
+
+    Attributes:
+        format: name of its format.
+        id: its id in that format.
+        host: name of the machine on which it was found.
+        path: of its file, as found.
+        parent: the id, in its format, of the session that it comes from.
+        relation: what it is to that one: "subagent", "fork" or "continuation".
+
+    """
 
     format: str
     id: str | None = None
     host: str | None = None
     path: str | None = None
+    parent: str | None = None
+    relation: str | None = None
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):

@@ -17,6 +17,7 @@ from perdure.model import values
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
 from perdure.recovery.closers import OpenWork
+from perdure.store.imported import lens_version
 from perdure.views.fold import Fold
 
 __all__ = ["FORMAT", "NAME", "NAMES", "OPEN", "Checkpoint", "Handy", "Keeper", "read_checkpoint"]
@@ -54,6 +55,7 @@ class _Line(msgspec.Struct, gc=False):
     checkpoint: int | None = None
     header: str = ""
     views: dict[str, int] = {}
+    lens: dict[str, int] = {}
 
 
 class _Plain(_Line, gc=False):
@@ -71,6 +73,7 @@ class Checkpoint:
     Attributes:
         position: the last event that it takes into account.
         views: version of each view that it has rows of.
+        lens: version of the lens that the rows were read through, where there is one.
         size: how many of the bytes that were read count.
         base: how many of them are the first line.
         crc: checksum of those.
@@ -90,6 +93,7 @@ class Checkpoint:
         last = self._line(len(lines) - 1)
         self.position = Position(last.seq, last.hash)
         self.views = first.views
+        self.lens = first.lens
         self.size = size
         self.base = len(lines[0])
         self.crc = crc
@@ -332,7 +336,9 @@ class Keeper:
         self._live = 0
         put = {name: self._encoded(name, rows.held) for name, rows in fold.rows.items()}
         views = {view.name: view.version for view in fold.views.values()}
+        lens = lens_version(self._header)
         first = {"checkpoint": FORMAT, "header": self._header.digest, "views": views}
+        first |= {"lens": lens} if lens else {}
         skipped = {"skipped": dict(fold.skipped)} if fold.skipped else {}
         return self._line(first, fold, {**skipped, "put": put}, open_, 0)
 

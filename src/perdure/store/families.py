@@ -5,7 +5,8 @@ the start of a sub-agent is asked of its log, at that one event.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from perdure.backends.base import Backend
@@ -26,9 +27,10 @@ class Relative(NamedTuple):
     Attributes:
         session: its id.
         kind: how the younger comes from the elder: "fork" (it begins with its events), "subagent"
-            (it works for it), or "child" (its header names it, and says no more).
+            (it works for it), "continuation" (an import that goes on where the elder ends), or
+            "child" (its header names it, and says no more).
         seq: the event of the elder that it comes from: the last one inherited, or the start of the
-            sub-agent.
+            sub-agent. -1 for an import, whose header names the elder by the id in its own format.
         state: "stored"; "deleted" (in the trash, or gone from there); "missing" (not there);
             "other" (the elder is not there any more, and another session has its id); "unreadable".
         header: its header, where it is stored and can be read.
@@ -43,6 +45,8 @@ class Relative(NamedTuple):
 
 
 def _kind(header: Header) -> str:
+    if header.parent is None and header.source is not None and header.source.relation is not None:
+        return header.source.relation
     if header.origin is not None:
         return header.origin
     return "fork" if header.inherited_genesis is not None else "child"
@@ -55,6 +59,40 @@ def _descends(header: Header, elder: Header) -> bool:
 
 def _headers(backend: Backend) -> dict[str, Header]:
     return {e.id: e.header for e in backend.entries() if e.header is not None}
+
+
+def _names(header: Header, elder: Header) -> bool:
+    """Whether an import comes from a session of this id of its own format."""
+    source, other = header.source, elder.source
+    return (
+        header.parent is None
+        and source is not None
+        and source.parent is not None
+        and other is not None
+        and elder.vocabulary is None
+        and elder.id != header.id
+        and (source.format, source.parent) == (other.format, other.id)
+    )
+
+
+def _elders(header: Header, headers: Iterable[Header]) -> list[Header]:
+    """The sessions that an import names as the one it comes from.
+
+    The same session may have been found in several folders, and on several machines: what stands
+    nearest to it is meant.
+    """
+    found = [each for each in headers if _names(header, each)]
+    nearest = max((_nearness(each, header) for each in found), default=None)
+    return [each for each in found if _nearness(each, header) == nearest]
+
+
+def _nearness(one: Header, other: Header) -> tuple[bool, int]:
+    """Whether two imports are of one machine, and how much of their paths is the same."""
+    if one.source is None or other.source is None:
+        return False, 0
+    paths = [(source.path or "").split("/") for source in (one.source, other.source)]
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
+    return one.source.host == other.source.host, len(list(same))
 
 
 def children_of(backend: Backend, session: str) -> list[Relative]:
@@ -74,6 +112,11 @@ def children_of(backend: Backend, session: str) -> list[Relative]:
     ]
     if elder is None and not found:
         backend.stored(session)
+    found += [
+        Relative(each.id, _kind(each), -1, "stored", each)
+        for each in headers.values()
+        if elder is not None and _names(each, elder) and elder in _elders(each, headers.values())
+    ]
     return sorted(found, key=lambda each: (each.seq, each.session))
 
 
@@ -85,6 +128,8 @@ def lineage_of(backend: Backend, retention: Retention, session: str) -> list[Rel
         raise damage(session, stored)
     found: list[Relative] = []
     seen = {session}
+    if header.parent is None and header.source is not None:
+        return _lineage_of_import(_headers(backend), header)
     # A circle of headers is nobody's lineage; it ends where it would begin again.
     while header is not None and header.parent is not None and header.parent.session not in seen:
         younger, (name, seq) = header, (header.parent.session, header.parent.seq)
@@ -93,6 +138,16 @@ def lineage_of(backend: Backend, retention: Retention, session: str) -> list[Rel
         if header is not None and not _descends(younger, header):
             header, state = None, "other"
         found.append(Relative(name, _kind(younger), seq, state, header))
+    return found
+
+
+def _lineage_of_import(headers: Mapping[str, Header], header: Header) -> list[Relative]:
+    found: list[Relative] = []
+    seen = {header.id}
+    while elders := [e for e in _elders(header, headers.values()) if e.id not in seen]:
+        found.append(Relative(elders[0].id, _kind(header), -1, "stored", elders[0]))
+        header = elders[0]
+        seen.add(header.id)
     return found
 
 
@@ -128,13 +183,20 @@ def _workers(headers: Mapping[str, Header], pages: Pages, elder: str) -> list[He
     return [
         each
         for each in headers.values()
-        if each.origin == _SUBAGENT
-        and each.parent is not None
-        and (
-            each.parent.session == elder
-            or (each.parent.session not in headers and _inherits(headers.get(elder), pages, each))
-        )
+        if each.origin == _SUBAGENT and _works_for(elder, each, headers, pages)
     ]
+
+
+def _works_for(elder: str, each: Header, headers: Mapping[str, Header], pages: Pages) -> bool:
+    if each.parent is None:
+        known = headers.get(elder)
+        if known is None or not _names(each, known):
+            return False
+        # Where the same session was found twice, its worker is of neither alone.
+        return _elders(each, headers.values()) == [known]
+    if each.parent.session == elder:
+        return True
+    return each.parent.session not in headers and _inherits(headers.get(elder), pages, each)
 
 
 def _is_needed(headers: Mapping[str, Header], pages: Pages, worker: Header, going: str) -> bool:

@@ -5,13 +5,12 @@ each turn. All of it is derived: where a checkpoint is missing, torn, of other v
 log, the log is folded from its first event, and the rows are the same.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from perdure.backends.base import Backend, Hold, Stored, Tail
-from perdure.errors import InvalidValue, PerdureError, SessionDamaged
-from perdure.model import values
+from perdure.errors import PerdureError, SessionDamaged
+from perdure.lenses.lines import starts_of
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header
 from perdure.model.record import Position, Record
@@ -19,16 +18,25 @@ from perdure.recovery.closers import OpenWork
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Walk
 from perdure.store.checkpoints import NAME, OPEN, Checkpoint, Handy, Keeper, read_checkpoint
+from perdure.store.content import content_of
+from perdure.store.history import History, history_of
+from perdure.store.imported import (
+    Content,
+    RewrittenError,
+    Translation,
+    Understanding,
+    lens_version,
+)
+from perdure.store.own_views import views_of
 from perdure.store.reading import Pages, page_from
 from perdure.store.refusing import damage
 from perdure.store.state import State
 from perdure.store.survey import Facts
 from perdure.store.witness import Witness, known_of
-from perdure.views.builtin import BUILTIN
 from perdure.views.fold import Fold
 from perdure.views.view import View
 
-__all__ = ["Folding", "Folds", "Loaded", "views_of"]
+__all__ = ["Folding", "Folds", "Loaded"]
 
 WAITING_MAX = 4096
 WAITING_BYTES_MAX = 4 * 1024 * 1024
@@ -41,39 +49,6 @@ BEHIND_EVENTS_MAX = 4096
 """A checkpoint that is older is renewed at the end of a turn by a writer that was not asked either.
 """
 
-_NAME = re.compile("[a-z0-9-]{1,64}")
-
-
-def views_of(own: Sequence[View]) -> tuple[View, ...]:
-    """All views of a store: those that every session has, and a user's own.
-
-    Raises:
-        InvalidValue: one is no view, or its name or version cannot be, or two have the same name.
-
-    """
-    if not isinstance(own, list | tuple):
-        raise InvalidValue("views", f"{values.shown(own)} is no list of views", hint="[MyView()]")
-    given: Sequence[object] = own
-    taken = {view.name for view in BUILTIN}
-    for number, view in enumerate(given):
-        path = f"views[{number}]"
-        if not isinstance(view, View):
-            hint = "give an object, not its class: MyView()" if isinstance(view, type) else ""
-            raise InvalidValue(path, f"{values.shown(view)} is no view", hint=hint)
-        name, version = getattr(view, "name", None), getattr(view, "version", None)
-        types = getattr(view, "types", None)
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            hint = "1 to 64 lower-case letters, digits and hyphens"
-            raise InvalidValue(f"{path}.name", f"{values.shown(name)} is no name", hint=hint)
-        if version.__class__ is not int:
-            raise InvalidValue(f"{path}.version", f"{values.shown(version)} is no integer")
-        if not isinstance(types, frozenset) or not all(isinstance(kind, str) for kind in types):
-            raise InvalidValue(f"{path}.types", f"{values.shown(types)} is no frozenset of types")
-        if name in taken:
-            raise InvalidValue(f"{path}.name", f"{name!r} is taken", hint="choose another name")
-        taken.add(name)
-    return (*BUILTIN, *own)
-
 
 class Loaded(NamedTuple):
     """What a stored log was folded to.
@@ -83,13 +58,15 @@ class Loaded(NamedTuple):
         work: what is open there.
         checkpoint: the checkpoint that it was made from, or None.
         history: reads the log for views that ask for it.
+        understanding: what the lens made of it, where it was read through one from the start.
 
     """
 
     fold: Fold
     work: OpenWork
     checkpoint: Checkpoint | None
-    history: "_History"
+    history: History
+    understanding: Understanding | None = None
 
     def close(self, closers: list[Event]) -> Fold:
         """The fold with events that would come behind the log."""
@@ -102,30 +79,38 @@ class Folds:
     """Makes the folds of the sessions of one namespace."""
 
     def __init__(
-        self, backend: Backend, witness: Witness, pages: Pages, views: tuple[View, ...]
+        self, backend: Backend, witness: Witness, pages: Pages, own: Sequence[View]
     ) -> None:
-        """Nothing is read."""
+        """Nothing is read; `own` are a user's views.
+
+        Raises:
+            InvalidValue: as `views_of`.
+
+        """
         self._backend = backend
         self._witness = witness
         self._pages = pages
-        self.views = views
-        self._versions = {view.name: view.version for view in views}
+        self.views = views_of(own)
+        self._versions = {view.name: view.version for view in self.views}
 
     def begin(self, header: Header) -> Fold:
         """The fold of a log without events."""
         return Fold(self.views, header, self._history(header))
 
-    def events(self, session: str, seq: int) -> Iterator[Event]:
-        """Stored events of a session from `seq` on, verified as a page is.
+    def told(self, header: Header, seq: int) -> Iterator[Event]:
+        """What the events from `seq` on say in our vocabulary; of a log of ours, the events.
 
         Raises:
             As `Pages.read`.
 
         """
-        return self._pages.read(session, seq, None)
+        return self._history(header).since(seq)
 
-    def _history(self, header: Header) -> "_History":
-        return _History(self._pages, header.id)
+    def _history(self, header: Header, starts: dict[int, int] | None = None) -> History:
+        return history_of(self._pages, header, self._content(header.id), starts)
+
+    def _content(self, session: str) -> Content:
+        return lambda digest: b"".join(content_of(self._backend, session, digest))
 
     # --- loading ---------------------------------------------------------------------------------
 
@@ -151,20 +136,46 @@ class Folds:
         believed = self._witness.knows(stored.header, seen)
         found = self._checkpoint(session, stored.header) if believed else None
         known = known_of(stored.header, self._backend.tail(session), seen)
-        if found is not None and found.views == self._versions:
+        if found is not None and self._current(found, stored.header):
             loaded = self._from(found, stored, known)
             if loaded is not None:
                 return loaded
-        history = self._history(stored.header)
-        fold, work = Fold(self.views, stored.header, history), OpenWork()
-        pieces = self._backend.scan(session, stored.begin)
-        with Walk(stored.header, pieces, known=known, begin=stored.begin) as walk:
+        starts: dict[int, int] = {}
+        while True:
+            try:
+                return self._from_the_start(stored.header, stored, known, starts)
+            except RewrittenError:
+                starts = starts_of(self._pages.read(session, 0, None))
+
+    def _from_the_start(
+        self, header: Header, stored: Stored, known: Known, starts: dict[int, int]
+    ) -> Loaded:
+        history = self._history(header, starts)
+        fold, work = Fold(self.views, header, history), OpenWork()
+        lens = Translation(header, self._content(header.id), starts)
+        pieces = self._backend.scan(header.id, stored.begin)
+        with Walk(header, pieces, known=known, begin=stored.begin) as walk:
             for record in walk.records():
-                fold.record(record)
+                if lens.reads:
+                    for event in record.events():
+                        fold.events(lens.read(event))
+                    fold.position = record.position
+                else:
+                    fold.record(record)
                 work.record(record)
             if walk.verdict is Verdict.DAMAGED:
-                raise damage(session, stored, walk.problem)
-        return Loaded(fold, work, None, history)
+                raise damage(header.id, stored, walk.problem)
+        fold.events(lens.end())
+        return Loaded(fold, work, None, history, lens.understanding())
+
+    def _current(self, found: Checkpoint, header: Header) -> bool:
+        """Whether a checkpoint has the rows that would be made now, and can be folded on from.
+
+        What a lens is in the middle of is not stored, so no line of a source may follow.
+        """
+        follows = header.source is None or found.position.seq >= header.seed > 0
+        lens = lens_version(header)
+        return found.views == self._versions and found.lens == lens and (follows or not lens)
 
     def _checkpoint(self, session: str, header: Header, name: str = NAME) -> Checkpoint | None:
         try:
@@ -189,7 +200,7 @@ class Folds:
 
     def of_handy(self, handy: Handy, header: Header) -> Loaded | None:
         """The fold of a checkpoint and what follows it, both just read; None if it makes none."""
-        if handy.checkpoint.views != self._versions:
+        if not self._current(handy.checkpoint, header):
             return None
         try:
             return self._made_of(handy.checkpoint, header, handy.records)
@@ -272,25 +283,6 @@ class Folds:
         return Facts(proven, ending, (), closers, None, kept=found.position.seq, handy=handy)
 
 
-class _History:
-    """Reads the events of a log before one of them, and those that would come behind it."""
-
-    def __init__(self, pages: Pages, session: str) -> None:
-        self._pages = pages
-        self._session = session
-        self.behind: list[Event] = []
-
-    def __call__(self, seq: int) -> Iterator[Event]:
-        last = -1
-        for event in self._pages.read(self._session, 0, None):
-            if event.seq >= seq:
-                return
-            yield event
-            last = event.seq
-        # Somebody may have stored them meanwhile.
-        yield from (event for event in self.behind if last < event.seq < seq)
-
-
 def _behind(walk: Walk, position: Position) -> Iterator[Record]:
     """The records that follow a position.
 
@@ -336,6 +328,8 @@ class Folding:
         self._folds = folds
         self._header = header
         self._persistent = backend.persistent
+        # Lines that come are read by a lens from the first one on.
+        self._foreign = header.vocabulary != VOCABULARY and bool(lens_version(header))
         self._keeper = Keeper(backend, header, kept)
         self._live: tuple[Fold, OpenWork] | None = None
         # Records that are durable and not folded yet; None if some were missed.
@@ -353,8 +347,8 @@ class Folding:
         return self._keeper.seq
 
     def events(self, seq: int) -> Iterator[Event]:
-        """Stored events of the session from `seq` on."""
-        return self._folds.events(self._header.id, seq)
+        """Events of the session from `seq` on, in our vocabulary."""
+        return self._folds.told(self._header, seq)
 
     def fold(self, position: Position) -> Fold:
         """The rows at the position of the writer; they stay as they are.
@@ -369,15 +363,20 @@ class Folding:
 
     def _at(self, position: Position) -> tuple[Fold, OpenWork]:
         """What is folded, up to the position of the writer."""
-        if self._waiting is None and position.seq < 0:
+        if self._waiting is None and position.seq < 0 and not self._foreign:
             self._waiting = []
         self._catch_up()
-        if self._live is None or self._live[0].position != position:
+        if self._standing(position) is None:
             self._load()
-        if self._live is None or self._live[0].position != position:
+        live = self._standing(position)
+        if live is None:
             reason = f"its log does not end where its writer stands, at event {position.seq}"
             raise SessionDamaged(self._header.id, reason, record=position.seq + 1)
-        return self._live
+        return live
+
+    def _standing(self, position: Position) -> tuple[Fold, OpenWork] | None:
+        live = self._live
+        return live if live is not None and live[0].position == position else None
 
     def _load(self) -> None:
         """Take the log as it is stored."""
@@ -386,7 +385,8 @@ class Folding:
         loaded = None if handy is None else self._folds.of_handy(handy, self._header)
         loaded = loaded or self._folds.load(self._header.id)
         self._keeper.continues(loaded.checkpoint)
-        self._live, self._waiting = (loaded.fold, loaded.work), []
+        self._live = loaded.fold, loaded.work
+        self._waiting = None if self._foreign else []
         self._bytes, self._shared = 0, False
 
     def committed(self, records: Sequence[Record]) -> bool:
@@ -415,8 +415,8 @@ class Folding:
                     return False
                 self._due = False
                 fold, work = self._at(hold.position)
-            elif last and self._live is not None and self._live[0].position == hold.position:
-                fold, work = self._live
+            elif last and not self._foreign and (live := self._standing(hold.position)):
+                fold, work = live
             else:
                 return True
             if not hold.dead:

@@ -18,7 +18,7 @@ from perdure.errors import (
     UnsafeFile,
 )
 from perdure.model.event import Draft, draft
-from perdure.model.header import VOCABULARY, Header, Parent, check_id, new_header
+from perdure.model.header import VOCABULARY, Header, Parent, Source, check_cwd, check_id, new_header
 from perdure.model.record import Position, Record, seal
 from perdure.model.vocabulary import SessionForked
 from perdure.recovery.closers import OpenWork
@@ -104,6 +104,8 @@ class Forking(ABC):
         self._check_open()
         child = self._runtime.session_id() if new_id is None else new_id
         check_id(child)
+        if cwd is not ... and cwd is not None:
+            check_cwd(cwd)
         refuse_taken(self._backend, child)
         with self._retention.telling(id):
             parent, prefix = prefix_of(self._side(), id, Place(at, turn, agent))
@@ -115,6 +117,7 @@ class Forking(ABC):
             seed=prefix.seq + 1,
             preset=parent.preset if preset is ... else preset,
             config=parent.config if config is ... else config,
+            source=_source_of(parent),
             vocabulary=_vocabulary_of(parent),
             genesis=parent.genesis,
         )
@@ -189,6 +192,12 @@ def _cwd_of(parent: Header, prefix: Prefix) -> str | None:
 def _vocabulary_of(parent: Header) -> str | None:
     """The parent's; what was imported is continued in ours, for types of its own hold it all."""
     return VOCABULARY if parent.vocabulary is None and parent.source else parent.vocabulary
+
+
+def _source_of(parent: Header) -> Source | None:
+    """Of what format the lines are that it begins with; no file is kept in it any more."""
+    found = parent.source
+    return None if found is None else Source(found.format, found.id, found.host)
 
 
 class _Fork:

@@ -15,6 +15,7 @@ from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Problem, Walk
 from perdure.store.content import content_of
 from perdure.store.folding import Folds, Loaded
+from perdure.store.imported import Understanding
 from perdure.store.refusing import damage
 from perdure.store.survey import Facts, Survey
 from perdure.store.viewing import Viewing
@@ -231,7 +232,17 @@ class Inspection(Viewing):
         return loaded
 
     def _events_from(self, seq: int) -> Iterator[Event]:
-        return self._folds.events(self.id, seq)
+        return self._load().history.since(seq)
+
+    @property
+    def understanding(self) -> Understanding | None:
+        """What a lens made of an imported session, or None if this is none. Reads everything.
+
+        Raises:
+            As `fold`.
+
+        """
+        return self._load().understanding
 
     def _content_of(self, digest: str) -> bytes:
         return b"".join(content_of(self._backend, self.id, digest))

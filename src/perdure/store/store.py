@@ -31,7 +31,7 @@ from perdure.store.batches import append_to, batch_of, meant_of
 from perdure.store.checkpoints import Handy
 from perdure.store.closing import close_behind
 from perdure.store.flusher import Flusher
-from perdure.store.folding import Folding, Folds, views_of
+from perdure.store.folding import Folding, Folds
 from perdure.store.forking import Forking
 from perdure.store.inspection import Inspection, raw_lines
 from perdure.store.keeping import Keeping, check_wait
@@ -95,7 +95,7 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         self._retention = Retention(backend, self._witness, self._survey, runtime)
         self._pages = Pages(backend, self._witness)
         self._own_views = views
-        self._folds = Folds(backend, self._witness, self._pages, views_of(views))
+        self._folds = Folds(backend, self._witness, self._pages, views)
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back; the flusher keeps one with
         # buffered events. In the order of their beginnings, not of where they lie in memory.

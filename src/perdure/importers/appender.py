@@ -1,0 +1,159 @@
+"""Storing lines of a source: in batches, in the session that keeps it, which is opened when needed.
+
+In a dry run everything is counted and nothing is stored.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Self
+
+from perdure.errors import InvalidValue, PerdureError, StaleWriter
+from perdure.importers.archive import Kept
+from perdure.importers.lines import Line
+from perdure.lenses.lines import REWRITTEN, key_of
+from perdure.model.event import draft
+from perdure.model.limits import RECORD_BYTES_MAX
+from perdure.model.record import Position
+from perdure.store import Session, Store
+
+__all__ = ["Appender"]
+
+_BATCH_LINES = 512
+_BATCH_BYTES = 1024 * 1024
+_SURELY_FITS = RECORD_BYTES_MAX // 8
+"""Lines up to this many bytes fit in a record: in JSON a byte takes at most six."""
+
+
+class Appender:
+    """Appends to the session of one source.
+
+    Attributes:
+        generation: of the lines that follow.
+        time: of the last line, Unix milliseconds.
+        stored: lines that were appended durably.
+        large: lines that were kept as content.
+        dry: whether nothing is stored.
+
+    """
+
+    def __init__(self, store: Store, kept: Kept, header: dict[str, Any], *, dry: bool) -> None:
+        """Begin behind what is kept; `header` is used if the session is new."""
+        self._store = store
+        self._kept = kept
+        self._header = header
+        self.dry = dry
+        self._writer: Session | None = None
+        self._batch: list[dict[str, Any]] = []
+        self._batch_bytes = 0
+        self.generation = 0
+        self.time = 0
+        self.stored = 0
+        self.large = 0
+
+    def line(
+        self,
+        line: Line,
+        type: str,  # noqa: A002
+        time: int | None,
+        again: Callable[[], Iterable[bytes]],
+    ) -> None:
+        """Append a line; `again` reads its bytes. Without a time it has that of the line before."""
+        self.time = self.time if time is None else time
+        data: Any = _text(line)
+        if data is None:
+            self.large += 1
+            data = {"blob": self.content(again()), "bytes": line.size}
+        self._add(type, key_of(self.generation, line.offset), data, min(line.size, _BATCH_BYTES))
+
+    def rewritten(self, offset: int) -> None:
+        """Say that the source ends at `offset` now: what is stored of it behind that is past."""
+        data = {"generation": self.generation, "offset": offset}
+        self._add(REWRITTEN, key_of(self.generation, offset), data, 0)
+        self.stored -= 1
+
+    def event(self, type: str, data: Any, time: int) -> None:  # noqa: A002
+        """Append an event that is no line."""
+        self.flush()
+        if not self.dry:
+            self.writer().append(type, data, time=time)
+
+    def content(self, parts: Iterable[bytes]) -> str:
+        """Keep bytes beside the log for ever; returns their digest."""
+        if self.dry:
+            return ""
+        self.flush()
+        return self.writer().put_blob(parts, pinned=True)
+
+    def _add(self, type: str, key: str, data: Any, size: int) -> None:  # noqa: A002
+        self._batch.append({"type": type, "key": key, "time": self.time, "data": data})
+        self._batch_bytes += size
+        if len(self._batch) >= _BATCH_LINES or self._batch_bytes >= _BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make what was added durable.
+
+        Raises:
+            PerdureError: as `Session.append_many` and `Store.writer`.
+
+        """
+        if self._batch:
+            if not self.dry:
+                self.writer().append_many(self._batch)
+            self.stored += len(self._batch)
+            self._batch, self._batch_bytes = [], 0
+
+    def writer(self) -> Session:
+        """The session, open.
+
+        Raises:
+            StaleWriter: somebody else appended while it was compared.
+            PerdureError: as `Store.writer` and `Store.create`.
+
+        """
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
+
+    def _open(self) -> Session:
+        kept = self._kept
+        if kept.position is None:
+            return self._store.create(kept.session, vocabulary=None, **self._header)
+        writer = self._store.writer(kept.session)
+        if writer.position != kept.position:
+            writer.close()
+            raise StaleWriter(kept.session, "somebody else appended while it was compared")
+        return writer
+
+    @property
+    def position(self) -> Position | None:
+        """Where the log ends as far as this is known; None: it is not there yet."""
+        return self._kept.position if self._writer is None else self._writer.position
+
+    def __enter__(self) -> Self:
+        """The appender itself."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Give the session back."""
+        if self._writer is None:
+            return
+        if error is None:
+            self._writer.close()
+        else:
+            with suppress(PerdureError):
+                self._writer.close()
+
+
+def _text(line: Line) -> str | None:
+    """The line as the data of an event, or None if no record holds it."""
+    if line.raw is None:
+        return None
+    # Bytes that are no UTF-8 become lone surrogates, which the log keeps and which turn back.
+    text = line.raw.decode("utf-8", "surrogateescape")
+    if line.size > _SURELY_FITS:
+        try:
+            draft("x", text, time=0)
+        except InvalidValue:
+            return None
+    return text

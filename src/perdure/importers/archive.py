@@ -1,0 +1,102 @@
+"""Which session keeps which source: found by what the headers say, in any store they came to."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perdure.errors import PerdureError
+from perdure.importers.formats import Opening
+from perdure.importers.stored_lines import session_id
+from perdure.model.header import Header
+from perdure.model.record import Position
+from perdure.store import Store
+
+__all__ = ["Archive", "Kept"]
+
+
+class Kept(NamedTuple):
+    """The session of a source.
+
+    Attributes:
+        session: its id.
+        position: where its log ends, or None if it is not stored.
+
+    """
+
+    session: str
+    position: Position | None
+
+
+class Archive:
+    """The imported sessions of a store, by the files that they keep."""
+
+    def __init__(self, store: Store, host: str) -> None:
+        """Nothing is read; `host` is the name of this machine."""
+        self._store = store
+        self._host = host
+        self._headers: dict[tuple[str, str], list[Header]] | None = None
+
+    def _by_path(self) -> dict[tuple[str, str], list[Header]]:
+        if self._headers is None:
+            self._headers = {}
+            for entry in self._store.list():
+                if entry.header is not None:
+                    self._note(entry.header, self._headers)
+        return self._headers
+
+    def _note(self, header: Header, into: dict[tuple[str, str], list[Header]]) -> None:
+        source = header.source
+        if source is not None and source.path is not None and header.vocabulary is None:
+            into.setdefault((source.format, source.path), []).append(header)
+
+    def here(self) -> Iterator[Header]:
+        """The sessions that keep files of this machine."""
+        for headers in self._by_path().values():
+            for header in headers:
+                if header.source is not None and header.source.host == self._host:
+                    yield header
+
+    def at(self, format: str, path: str) -> Iterator[Kept]:  # noqa: A002
+        """The sessions that keep, or kept, the file at this path of this machine."""
+        for header in self._by_path().get((format, path), ()):
+            if header.source is not None and header.source.host == self._host:
+                yield self.kept(header.id)
+
+    def find(self, format: str, path: str, opening: Opening) -> Kept:  # noqa: A002
+        """The session that keeps this file, stored or not yet.
+
+        The first lines of a file may have been incomplete at an earlier import, or may have been
+        damaged since: an id that is not known stands for every other.
+        """
+        for header in self._by_path().get((format, path), ()):
+            source = header.source
+            if source is None or source.host != self._host:
+                continue
+            if opening.id is None or source.id in (None, opening.id):
+                return self.kept(header.id)
+        return Kept(session_id(format, path, opening.id, host=self._host), None)
+
+    def elsewhere(self, format: str, path: str, opening: Opening) -> list[Kept]:  # noqa: A002
+        """Sessions that keep a file of this path and id of another machine.
+
+        It may be this one, under an earlier name.
+        """
+        return [
+            self.kept(header.id)
+            for header in self._by_path().get((format, path), ())
+            if header.source is not None
+            and header.source.host != self._host
+            and header.source.id == opening.id
+        ]
+
+    def came(self, id: str) -> None:
+        """Take note of a session that was imported now."""
+        try:
+            header = self._store.inspect(id).header
+        except PerdureError:
+            return
+        if header is not None:
+            self._note(header, self._by_path())
+
+    def kept(self, id: str) -> Kept:
+        """A stored session."""
+        return Kept(id, self._store.inspect(id).position)

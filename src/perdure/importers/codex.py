@@ -1,0 +1,135 @@
+"""Codex CLI: rollouts of all generations, its history of prompts, and its list of titles."""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from perdure.importers.formats import Command, Environment, LineFormat, Opening, below_home
+from perdure.importers.heads import created, facts_of, milliseconds, moment, text
+from perdure.importers.signs import CODEX, writer_of
+
+__all__ = ["Codex"]
+
+Record = dict[str, Any]
+
+_SUFFIXES = (".jsonl", ".jsonl.zst")
+_SQUEEZED = ".zst"
+_HEX = "[0-9a-fA-F]"
+_UUID = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
+_THREAD = re.compile(_UUID)
+_ROLLOUT = re.compile(
+    rf"rollout-[0-9]{{4}}(?:-[0-9]{{2}}){{2}}T(?:[0-9]{{2}}-){{3}}({_UUID})\.jsonl(?:\.zst)?"
+)
+_ENVIRONMENT = re.compile(r"\s*<environment_context>.*?<cwd>([^<\n]+)</cwd>", re.DOTALL)
+_ENVIRONMENT_CHARS_MAX = 8192
+
+
+class Codex(LineFormat):
+    """The format in the shapes of all versions that are known."""
+
+    name = CODEX
+    agent = "Codex"
+
+    def matches(self, path: str) -> bool:
+        """Lines of JSON, compressed or not."""
+        return path.endswith(_SUFFIXES)
+
+    def owns(self, path: str) -> bool:
+        """The name that Codex gives its rollouts: the local time, and the id of the thread."""
+        return _named(path) is not None
+
+    def recognises(self, head: Sequence[Record]) -> bool:
+        """By envelopes, the first line or items of old, prompts of the history, or titles."""
+        return writer_of(head) == self.name
+
+    def opening(self, head: Sequence[Record], path: str) -> Opening:
+        """What its lens learns, and when and where it began.
+
+        The id in the first line goes before the one in the name of the file: a file can be renamed
+        or copied, and what Codex wrote in it stays.
+        """
+        facts = facts_of(self, head)
+        id = facts.id or _named(path)
+        first = next((said for record in head if (said := _meta(record)) is not None), {})
+        # When the thread was started; the line itself was written later, in a fork much later.
+        began = created([moment(first.get("timestamp"))])
+        written = created(self.record(record)[1] for record in head)
+        times = (began, written, None if id is None else _made(id))
+        parent = None if facts.parent == id else facts.parent
+        return Opening(
+            id=id,
+            cwd=text(first.get("cwd")) or _later_cwd(head),
+            created_at=next((time for time in times if time is not None), None),
+            parent=parent,
+            relation=None if parent is None and facts.kind != "subagent" else facts.kind,
+        )
+
+    def record(self, value: Record) -> tuple[str | None, int | None]:
+        """Type and timestamp; the first versions, the history and the titles name it otherwise."""
+        kind = value.get("type")
+        dated = (moment(value.get(name)) for name in ("timestamp", "created_at", "updated_at"))
+        times = (*dated, milliseconds(value.get("ts"), 1000))
+        time = next((time for time in times if time is not None), None)
+        return kind if isinstance(kind, str) else None, time
+
+    def folders(self, environment: Environment, home: str) -> list[str]:
+        """Its sessions, those put away, the history of prompts, and the list of titles."""
+        root = below_home(environment("CODEX_HOME") or "~/.codex", home)
+        names = ("sessions", "archived_sessions", "history.jsonl", "session_index.jsonl")
+        return [posixpath.join(root, name) for name in names]
+
+    def command(self, id: str) -> Command | None:
+        """Resume a thread, which Codex finds from any folder."""
+        known = _THREAD.fullmatch(id) is not None
+        return Command(("codex", "resume", id), needs_folder=False) if known else None
+
+    def superseded_by(self, path: str) -> str | None:
+        """The rollout that is not compressed: Codex goes on with that one."""
+        return path.removesuffix(_SQUEEZED) if path.endswith(_SUFFIXES[1]) else None
+
+
+def _named(path: str) -> str | None:
+    """The id of the thread in the name of a rollout, or None."""
+    found = _ROLLOUT.fullmatch(posixpath.basename(path))
+    return None if found is None else found[1]
+
+
+def _meta(record: Record) -> Record | None:
+    """What a first line says of the thread, whatever its version; None: it is no such line."""
+    kind, said = record.get("type"), record.get("payload")
+    if not isinstance(kind, str):
+        whole = record.get("session")
+        if isinstance(whole, dict) and isinstance(record.get("items"), list):
+            return whole
+        first = "id" in record and "timestamp" in record and "role" not in record
+        return record if first else None
+    return said if kind == "session_meta" and isinstance(said, dict) else None
+
+
+def _later_cwd(head: Sequence[Record]) -> str | None:
+    """The first folder of a turn, or the one that early versions told the model alone."""
+    told = (record.get("payload") for record in head if record.get("type") == "turn_context")
+    turns = (text(said.get("cwd")) for said in told if isinstance(said, dict))
+    items = (record.get("payload", record) for record in head)
+    known = (cwd for item in items if isinstance(item, dict) for cwd in _environment(item))
+    return next((cwd for cwd in (*turns, *known) if cwd), None)
+
+
+def _environment(item: Record) -> list[str]:
+    """The folder in the context that was told in the user's name."""
+    content = item.get("content")
+    if item.get("role") != "user" or not isinstance(content, list):
+        return []
+    texts = (block.get("text") for block in content if isinstance(block, dict))
+    found = (
+        _ENVIRONMENT.match(said[:_ENVIRONMENT_CHARS_MAX]) for said in texts if isinstance(said, str)
+    )
+    return [cwd for each in found if each is not None and (cwd := text(each[1].strip()))]
+
+
+def _made(id: str) -> int | None:
+    """When an id that is a UUID of version 7 was made, in Unix milliseconds, or None."""
+    made = UUID(id).int if _THREAD.fullmatch(id) else 0
+    return made >> 80 if (made >> 76) & 0xF == 7 else None

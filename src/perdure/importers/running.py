@@ -1,0 +1,36 @@
+"""Importing what somebody names: files of one format, or whatever is recognised."""
+
+import os
+from collections.abc import Iterable
+
+from perdure.importers.archive import Archive
+from perdure.importers.files import find_sources
+from perdure.importers.formats import format_of
+from perdure.importers.incremental import FileImport
+from perdure.importers.report import ImportReport
+from perdure.runtime import SYSTEM, Runtime
+from perdure.store import Store
+
+__all__ = ["import_sessions"]
+
+
+def import_sessions(
+    store: Store,
+    format: str,  # noqa: A002
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    runtime: Runtime = SYSTEM,
+) -> ImportReport:
+    """Store every line of the files that `paths` name, or that stand in folders they name.
+
+    Importing again adds what is new. Sources are only read. What goes wrong with one file stands
+    in its report and stops no other.
+
+    Raises:
+        InvalidValue: the format is not known.
+
+    """
+    kind = format_of(format)
+    one = FileImport(store, [kind], Archive(store, runtime.host()), runtime)
+    found = find_sources((os.fspath(path) for path in paths), kind.matches)
+    return ImportReport(format, tuple(one.run(each) for each in found))

@@ -1,0 +1,264 @@
+"""One source and the session that keeps it: what is new is found, and stored."""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from perdure.importers.appender import Appender
+from perdure.importers.archive import Kept
+from perdure.importers.beside import (
+    BYTES,
+    FILE,
+    Beside,
+    Part,
+    found_beside,
+    keep_bytes,
+    keep_file,
+    same_bytes,
+)
+from perdure.importers.formats import LineFormat
+from perdure.importers.json_lines import Parsed, glance, parse
+from perdure.importers.lines import Line
+from perdure.importers.seen import Seen, remember, seen
+from perdure.importers.tally import Tally
+from perdure.importers.text import SourceText
+from perdure.lenses.lines import StoredLine, lines_of, place_of
+from perdure.model.event import TYPE_PATTERN, Event
+from perdure.store import Store
+
+__all__ = ["FOUND", "GONE", "Source", "Stored"]
+
+GONE, FOUND = "source/gone", "source/found"
+
+_TYPE = re.compile(TYPE_PATTERN)
+_GLANCED_BYTES_MAX = 64 * 1024 * 1024
+"""Longer lines are stored without a look at what type they are."""
+
+
+class Stored(NamedTuple):
+    """What a session says of its source besides the lines.
+
+    Attributes:
+        starts: where each generation of lines begins.
+        beside: the files beside the source that are stored, by their names.
+        gone: whether the source was found to be gone, and not found again since.
+        parts: the parts of a compressed source that are stored.
+
+    """
+
+    starts: Mapping[int, int] = MappingProxyType({})
+    beside: Mapping[str, Beside] = MappingProxyType({})
+    gone: bool = False
+    parts: Sequence[Part] = ()
+
+    @property
+    def generation(self) -> int:
+        """The last one."""
+        return max(self.starts, default=0)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> "Stored":
+        """Read all events of a session."""
+        starts: dict[int, int] = {}
+        beside: dict[str, Beside] = {}
+        parts: list[Part] = []
+        gone = False
+        for event in events:
+            place = place_of(event)
+            if place is not None and place.generation:
+                first = starts.get(place.generation, place.offset)
+                starts[place.generation] = min(first, place.offset)
+            elif event.type in (GONE, FOUND):
+                gone = event.type == GONE
+            elif event.type == FILE:
+                beside[event.data["name"]] = Beside(event.data["blob"])
+            elif event.type == BYTES:
+                parts = [*(parts if event.data["offset"] else ()), Part(**event.data)]
+        return cls(starts, beside, gone, parts)
+
+
+class Source:
+    """A file that was opened and recognised."""
+
+    def __init__(self, store: Store, kind: LineFormat, text: SourceText, tally: Tally) -> None:
+        """`tally` is told what becomes of each line."""
+        self._store = store
+        self.kind = kind
+        self.text = text
+        self._tally = tally
+
+    # --- what is new -----------------------------------------------------------------------------
+
+    def bring(self, to: Appender, kept: Kept, lines: Iterator[Line]) -> None:
+        """Store what the session does not have yet; `lines` are those of the text.
+
+        Raises:
+            PerdureError: what was stored before it is kept.
+
+        """
+        tally, path = self._tally, self.text.file.path
+        known = seen(self._store, kept.session, kept.position)
+        now = self.text.file.fingerprint
+        if known is None or not (known.fingerprint == now or self._begins_with(known)):
+            stored = Stored.of(self._events(kept))
+            self._compare(to, kept, stored, lines)
+            if tally.found:
+                self._finish(to, stored, same_bytes(self.text.file, stored.parts))
+            return
+        to.generation, to.time, to.large = known.generation, known.time, known.large
+        if known.fingerprint.size == now.size:
+            tally.untouched(known)
+            beside = found_beside(self.kind, path, known.beside)
+            if known.fingerprint == now and not known.gone and beside == known.beside:
+                return
+        else:
+            tally.follow(known)
+            to.generation += known.torn
+            self._append(to, self.text.lines(known.end, known.lines + 1))
+        stored = Stored(beside=known.beside, gone=known.gone)
+        self._finish(to, stored, known.fingerprint.size)
+
+    def _begins_with(self, known: Seen) -> bool:
+        """Whether the source begins with all that was seen of it, and the rest can be added."""
+        size = known.fingerprint.size
+        if self.text.compressed and known.problem_count + len(known.behind):
+            # A frame that was cut off may be whole by now.
+            return False
+        return self.text.file.digest(size) == known.digest
+
+    def _compare(self, to: Appender, kept: Kept, stored: Stored, lines: Iterator[Line]) -> None:
+        """Find what is stored in the source again, then append what is different from there on."""
+        tally = self._tally
+        to.generation = stored.generation
+        held = lines_of(self._events(kept), stored.starts)
+        expected = next(held, None)
+        for line in lines:
+            if line.gap is not None:
+                tally.note(line, line.gap, fragment=True)
+                continue
+            if expected is None or not self._same(expected, line):
+                if expected is not None:
+                    self._begin_anew(to, expected, next(held, None))
+                self._append(to, itertools.chain((line,), lines))
+                expected = None
+                break
+            tally.line(line, self._read(line).reason, new=False)
+            to.time = expected.event.time
+            to.large += expected.blob is not None
+            expected = next(held, None)
+        if expected is not None:
+            self._begin_anew(to, expected, next(held, None))
+            to.rewritten(tally.end)
+        to.flush()
+        tally.large = to.large
+
+    def _begin_anew(self, to: Appender, first: StoredLine, second: StoredLine | None) -> None:
+        """What is stored from a line on does not stand there any more."""
+        to.generation += 1
+        # A line that was not whole yet is one that is being written.
+        self._tally.rewritten = not first.torn or second is not None
+
+    def _append(self, to: Appender, lines: Iterable[Line]) -> None:
+        tally = self._tally
+        for line in lines:
+            if line.gap is not None:
+                tally.note(line, line.gap, fragment=True)
+                continue
+            parsed = self._read(line)
+            tally.line(line, parsed.reason, new=True)
+            kind, time = self._type_and_time(parsed.value)
+            to.line(line, kind, time, self._again(line))
+            tally.new = to.stored
+        to.flush()
+        tally.new, tally.large = to.stored, to.large
+
+    def _read(self, line: Line) -> Parsed:
+        """What a line says; of one that is too long for a record, what can be seen of it."""
+        if line.raw is not None:
+            return parse(line.raw, first=line.number == 1)
+        reason = None if line.whole else "the last line has no newline"
+        if line.size > _GLANCED_BYTES_MAX:
+            return Parsed(None, reason)
+        value = glance(b"".join(self.text.between(line.offset, line.size)))
+        return Parsed(value, "not JSON" if value is None else reason)
+
+    def _type_and_time(self, value: dict[str, Any] | None) -> tuple[str, int | None]:
+        record, time = self.kind.record(value) if value is not None else (None, None)
+        named = f"{self.kind.name}/{record}"
+        return named if record and _TYPE.match(named) else f"{self.kind.name}/record", time
+
+    # --- what is stored --------------------------------------------------------------------------
+
+    def continues(self, kept: Kept) -> bool:
+        """Whether everything that a session keeps stands in this source."""
+        stored = Stored.of(self._events(kept))
+        lines = (line for line in self.text.lines() if line.gap is None)
+        for each in lines_of(self._events(kept), stored.starts):
+            line = next(lines, None)
+            if line is None or not self._same(each, line):
+                return False
+        return True
+
+    def _events(self, kept: Kept) -> Iterator[Event]:
+        return iter(()) if kept.position is None else self._store.read_from(kept.session)
+
+    def _same(self, stored: StoredLine, line: Line) -> bool:
+        if stored.place.offset != line.offset:
+            return False
+        if stored.blob is None:
+            return stored.raw == line.raw
+        return stored.event.data["bytes"] == line.size and stored.blob == self._digest(line)
+
+    def _digest(self, line: Line) -> str:
+        found = hashlib.sha256()
+        for part in self._again(line)():
+            found.update(part)
+        return found.hexdigest()
+
+    def _again(self, line: Line) -> Callable[[], Iterable[bytes]]:
+        raw = line.raw
+        if raw is not None:
+            return lambda: (raw,)
+        return partial(self.text.between, line.offset, line.size)
+
+    # --- what is remembered ----------------------------------------------------------------------
+
+    def _finish(self, to: Appender, stored: Stored, kept_bytes: int) -> None:
+        """Store what belongs to the source besides its lines, and remember what was seen."""
+        tally, file = self._tally, self.text.file
+        if stored.gone:
+            to.event(FOUND, {"path": file.path}, to.time)
+        if self.text.compressed:
+            keep_bytes(to, file, kept_bytes)
+        beside = found_beside(self.kind, file.path, stored.beside)
+        for name, found in beside.items():
+            before = stored.beside.get(name)
+            if before is None or before.digest != found.digest:
+                keep_file(to, file.path, name)
+        digest = file.digest(file.fingerprint.size)
+        position = to.position
+        if to.dry or digest is None or position is None or not file.untouched:
+            return
+        problems, count, behind = tally.problems()
+        remember(
+            to.writer(),
+            Seen(
+                position=position,
+                fingerprint=file.fingerprint,
+                digest=digest,
+                end=tally.end,
+                lines=tally.lines,
+                torn=tally.torn,
+                generation=to.generation,
+                time=to.time,
+                large=tally.large,
+                problems=problems,
+                problem_count=count,
+                behind=behind,
+                beside=beside,
+            ),
+        )

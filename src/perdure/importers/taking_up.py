@@ -1,0 +1,274 @@
+"""How an imported session goes on in the agent that wrote it: its command, and what that needs.
+
+Nothing is started. What the command needs on this machine is looked up, and what is missing comes
+with what to do instead.
+"""
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from perdure.errors import InvalidValue, PerdureError, StorageUnavailable, WorkspaceMissing
+from perdure.importers.formats import Command, LineFormat, format_of
+from perdure.model.header import Header
+from perdure.runtime import SYSTEM, Runtime
+from perdure.store import Inspection, Store
+
+__all__ = ["Check", "Surroundings", "TakingUp", "agent_of", "taken_up_elsewhere", "taking_up"]
+
+
+class Surroundings:
+    """What this machine has: folders, files and programs. Subclass it to say otherwise."""
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        """`runtime` knows the search path of programs, and what this machine is called."""
+        self._runtime = runtime
+
+    def host(self) -> str:
+        """Name of this machine."""
+        return self._runtime.host()
+
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder."""
+        return os.path.isdir(path)  # noqa: PTH112
+
+    def is_file(self, path: str) -> bool:
+        """Whether there is a regular file."""
+        return os.path.isfile(path)  # noqa: PTH113
+
+    def which(self, program: str) -> str | None:
+        """Where the program is that a shell would start, or None."""
+        for folder in (self._runtime.environment("PATH") or "").split(os.pathsep):
+            path = os.path.join(folder, program)  # noqa: PTH118
+            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+                return path
+        return None
+
+
+class Check(NamedTuple):
+    """One thing that the command needs.
+
+    Attributes:
+        what: "command", "folder", "source" or "program".
+        about: which one: a path, a program, or the name of an agent.
+        error: what is missing, with what to do instead as its hint; None: it is there.
+
+    """
+
+    what: str
+    about: str
+    error: PerdureError | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        error = self.error
+        return {
+            "what": self.what,
+            "about": self.about,
+            "holds": error is None,
+            "error": error and {"code": error.code, "message": error.message, "hint": error.hint},
+        }
+
+
+class TakingUp(NamedTuple):
+    """How a session goes on in its own agent.
+
+    Attributes:
+        session: its id in this store.
+        agent: the program that wrote it, as people call it.
+        command: program and arguments, or None: there is no such command.
+        cwd: the folder to start it in, or None if it is not known.
+        checks: what was looked up, in the order in which it is needed.
+        of: id in this store of the session that the command is about: that of a sub-agent's
+            parent, if it is kept here; else the session itself.
+
+    """
+
+    session: str
+    agent: str
+    command: tuple[str, ...] | None
+    cwd: str | None
+    checks: tuple[Check, ...]
+    of: str
+
+    @property
+    def missing(self) -> list[PerdureError]:
+        """What is not there; none: the command will do."""
+        return [check.error for check in self.checks if check.error is not None]
+
+    @property
+    def line(self) -> str | None:
+        """The command for a shell, quoted where it has to be; None if there is none."""
+        if self.command is None:
+            return None
+        folder = "" if self.cwd is None else f"cd {shlex.quote(self.cwd)} && "
+        return folder + shlex.join(self.command)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "session": self.session,
+            "agent": self.agent,
+            "command": None if self.command is None else [*self.command],
+            "cwd": self.cwd,
+            "of": self.of,
+            "checks": [check.as_dict() for check in self.checks],
+        }
+
+
+def taken_up_elsewhere(header: Header | None) -> bool:
+    """Whether a session is an import as it came: it goes on in its own agent, or in a fork."""
+    return header is not None and header.source is not None and header.vocabulary is None
+
+
+def agent_of(header: Header | None) -> str | None:
+    """The program that wrote a session, as people call it; None for perdure's own."""
+    if header is None or header.source is None:
+        return None
+    kind = _kind(header.source.format)
+    return header.source.format if kind is None else kind.agent
+
+
+def taking_up(
+    store: Store, id: str, *, cwd: str | None = None, around: Surroundings | None = None
+) -> TakingUp:
+    """The command with which its own agent takes up an imported session, and what it needs.
+
+    `cwd` is where the session's folder is now. Of a sub-agent it is the command of its parent.
+    Reads the log.
+
+    Raises:
+        InvalidValue: the session is no import, or goes on here already.
+        SessionNotFound, SessionDamaged, FormatUnsupported: it cannot be read.
+
+    """
+    around = around or Surroundings()
+    found = store.inspect(id)
+    header = found.header
+    if header is None or header.source is None or not taken_up_elsewhere(header):
+        raise InvalidValue("id", f"{id!r} is no import", hint="store.resume takes it up")
+    agent = agent_of(header) or header.source.format
+    subject, command = _command(store, found, header)
+    if command is None:
+        check = Check("command", agent, _no_command(agent, id, subagent=_is_subagent(header)))
+        return TakingUp(id, agent, None, cwd or header.cwd, (check,), id)
+    of = subject.id if subject is not None else id
+    folder = cwd or _folder(found if subject is None else subject, command)
+    checks = [
+        _folder_check(of, folder, around),
+        _source_check(id, subject.header if subject is not None else None, agent, around),
+        _program_check(id, command.arguments[0], agent, around),
+    ]
+    return TakingUp(id, agent, command.arguments, folder, tuple(checks), of)
+
+
+def _command(
+    store: Store, found: Inspection, header: Header
+) -> tuple[Inspection | None, Command | None]:
+    """The session that a command is about, as far as it is kept here, and the command."""
+    kind = _kind(header.source.format) if header.source is not None else None
+    if kind is None or header.source is None:
+        return found, None
+    understanding = found.understanding
+    facts = understanding.facts if understanding is not None else None
+    if _is_subagent(header):
+        parent = header.source.parent or (facts.parent if facts is not None else None)
+        command = None if parent is None else kind.command(parent)
+        return (None if parent is None else _kept(store, header, parent)), command
+    own = header.source.id or (facts.id if facts is not None else None)
+    return found, None if own is None else kind.command(own)
+
+
+def _kept(store: Store, header: Header, parent: str) -> Inspection | None:
+    """The session of a sub-agent's parent, by its id in its format; of the same machine first."""
+    source = header.source
+    candidates = [
+        entry.header
+        for entry in store.list()
+        if entry.header is not None
+        and entry.header.source is not None
+        and source is not None
+        and (entry.header.source.format, entry.header.source.id) == (source.format, parent)
+        and not _is_subagent(entry.header)
+    ]
+    host = None if source is None else source.host
+    candidates.sort(key=lambda one: one.source is None or one.source.host != host)
+    return store.inspect(candidates[0].id) if candidates else None
+
+
+def _folder(found: Inspection, command: Command) -> str | None:
+    """Where it began, if the agent looks for it there; else where it was at work last."""
+    header, understanding = found.header, found.understanding
+    first = None if header is None else header.cwd
+    last = None if understanding is None else understanding.facts.cwd
+    return (first or last) if command.needs_folder else (last or first)
+
+
+# --- what it needs --------------------------------------------------------------------------------
+
+
+def _folder_check(id: str, folder: str | None, around: Surroundings) -> Check:
+    where = f"say where it is now: `perdure resume {shlex.quote(id)} --cwd PATH`"
+    if folder is None:
+        return Check("folder", "", PerdureError("its working directory is not known", hint=where))
+    if around.is_folder(folder):
+        return Check("folder", folder)
+    error = WorkspaceMissing(id, folder)
+    error.hint = f"bring it back, or {where}; or {_elsewhere(id)}"
+    return Check("folder", folder, error)
+
+
+def _source_check(id: str, header: Header | None, agent: str, around: Surroundings) -> Check:
+    source = None if header is None else header.source
+    if source is None or header is None:
+        hint = f"`perdure sync` keeps it; or {_elsewhere(id)}"
+        error = PerdureError("the session that this sub-agent belongs to is not kept here")
+        error.hint = hint
+        return Check("source", "", error)
+    path = source.path or ""
+    if around.is_file(path):
+        return Check("source", path)
+    reason = f"it is gone, so {agent} does not know the session any more"
+    if source.host is not None and source.host != around.host():
+        reason = f"it was found on {source.host}, and is not here"
+    put_back = f"`perdure export {shlex.quote(header.id)} FILE --format source` writes it anew"
+    return Check(
+        "source", path, StorageUnavailable(path, reason, hint=f"{put_back}; or {_elsewhere(id)}")
+    )
+
+
+def _program_check(id: str, program: str, agent: str, around: Surroundings) -> Check:
+    if around.which(program) is not None:
+        return Check("program", program)
+    hint = f"install {agent}, or add its folder to PATH; or {_elsewhere(id)}"
+    return Check("program", program, PerdureError(f"{program} is not on the PATH", hint=hint))
+
+
+def _no_command(agent: str, id: str, *, subagent: bool) -> PerdureError:
+    if subagent:
+        reason = f"it is a sub-agent of {agent}, and nothing tells whose"
+    else:
+        reason = f"{agent} has no command that takes up this session"
+    return PerdureError(reason, hint=_elsewhere(id))
+
+
+def _elsewhere(id: str) -> str:
+    """What goes without its agent."""
+    quoted = shlex.quote(id)
+    return (
+        f"go on without it: `perdure fork {quoted}` makes a session of perdure's own, "
+        f"`perdure resume {quoted} --format anthropic` prints the messages for another agent"
+    )
+
+
+def _is_subagent(header: Header) -> bool:
+    return header.origin == "subagent"
+
+
+def _kind(name: str) -> LineFormat | None:
+    """The format of that name; None: the package that brought it is not installed."""
+    try:
+        return format_of(name)
+    except InvalidValue:
+        return None

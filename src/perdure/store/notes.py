@@ -1,0 +1,29 @@
+"""Notes beside a session: derived data of those who keep sessions up to date from elsewhere.
+
+A note can be made from the log and its source again. It is never synced and may be gone.
+"""
+
+from perdure.errors import PerdureError
+from perdure.store.session import Session
+from perdure.store.store import Store
+
+__all__ = ["note_of", "put_note"]
+
+
+def note_of(store: Store, id: str, name: str) -> bytes | None:
+    """A note of a session, or None; also where it cannot be read."""
+    try:
+        return store._backend.derived(id, name)  # noqa: SLF001 - of this package
+    except PerdureError:
+        return None
+
+
+def put_note(session: Session, name: str, data: bytes) -> None:
+    """Store a note, as far as that is possible: nobody is to depend on it."""
+    hold = session._hold  # noqa: SLF001 - of this package
+    if hold is None or session.closed:
+        return
+    try:
+        session._backend.put_derived(hold, name, data)  # noqa: SLF001 - of this package
+    except PerdureError:
+        return

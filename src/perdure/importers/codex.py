@@ -87,7 +87,17 @@ class Codex(LineFormat):
 
     def superseded_by(self, path: str) -> str | None:
         """The rollout that is not compressed: Codex goes on with that one."""
-        return path.removesuffix(_SQUEEZED) if path.endswith(_SUFFIXES[1]) else None
+        squeezed = self.owns(path) and path.endswith(_SQUEEZED)
+        return path.removesuffix(_SQUEEZED) if squeezed else None
+
+    def lists(self, path: str) -> bool:
+        """The list of titles, by its name."""
+        return posixpath.basename(path) == "session_index.jsonl"
+
+    def titled(self, value: Record) -> tuple[str, str] | None:
+        """What a thread was called; the last line of a thread counts."""
+        id, title = text(value.get("id")), text(value.get("thread_name"))
+        return None if id is None or title is None else (id, title)
 
 
 def _named(path: str) -> str | None:

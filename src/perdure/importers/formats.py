@@ -113,6 +113,14 @@ class LineFormat(ABC):
         """Path of the file that, if it exists, holds all that this one does and more; or None."""
         return None
 
+    def lists(self, path: str) -> bool:  # noqa: ARG002
+        """Whether a file at this path is a list of the agent's that gives its sessions titles."""
+        return False
+
+    def titled(self, value: dict[str, Any]) -> tuple[str, str] | None:  # noqa: ARG002
+        """Id and title of a session that a record of such a list names, or None."""
+        return None
+
     def companions(self, path: str) -> list[str]:  # noqa: ARG002
         """Files beside a source that belong to its session and are no sessions themselves.
 

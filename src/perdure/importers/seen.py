@@ -39,6 +39,7 @@ class Seen(msgspec.Struct, kw_only=True):
         behind: the problems behind `end`.
         beside: the files beside the source that are stored, by their names.
         gone: whether the source was found to be gone since.
+        title: the one that a list of the agent's gave the session, or None.
 
     """
 
@@ -56,6 +57,7 @@ class Seen(msgspec.Struct, kw_only=True):
     behind: list[SourceProblem] = []
     beside: dict[str, Beside] = {}
     gone: bool = False
+    title: str | None = None
     version: int = _VERSION
 
 

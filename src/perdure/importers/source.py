@@ -30,8 +30,9 @@ from perdure.lenses.lines import StoredLine, lines_of, place_of
 from perdure.model.event import TYPE_PATTERN, Event
 from perdure.store import Store
 
-__all__ = ["FOUND", "GONE", "Source", "Stored"]
+__all__ = ["FOUND", "GONE", "TITLED", "Source", "Stored"]
 
+TITLED = "session/titled"
 GONE, FOUND = "source/gone", "source/found"
 
 _TYPE = re.compile(TYPE_PATTERN)
@@ -47,6 +48,7 @@ class Stored(NamedTuple):
         beside: the files beside the source that are stored, by their names.
         gone: whether the source was found to be gone, and not found again since.
         parts: the parts of a compressed source that are stored.
+        title: the one that a list of the agent's gave the session last, or None.
 
     """
 
@@ -54,6 +56,7 @@ class Stored(NamedTuple):
     beside: Mapping[str, Beside] = MappingProxyType({})
     gone: bool = False
     parts: Sequence[Part] = ()
+    title: str | None = None
 
     @property
     def generation(self) -> int:
@@ -66,7 +69,7 @@ class Stored(NamedTuple):
         starts: dict[int, int] = {}
         beside: dict[str, Beside] = {}
         parts: list[Part] = []
-        gone = False
+        gone, title = False, None
         for event in events:
             place = place_of(event)
             if place is not None and place.generation:
@@ -78,7 +81,9 @@ class Stored(NamedTuple):
                 beside[event.data["name"]] = Beside(event.data["blob"])
             elif event.type == BYTES:
                 parts = [*(parts if event.data["offset"] else ()), Part(**event.data)]
-        return cls(starts, beside, gone, parts)
+            elif event.type == TITLED:
+                title = event.data["title"]
+        return cls(starts, beside, gone, parts, title)
 
 
 class Source:
@@ -119,7 +124,7 @@ class Source:
             tally.follow(known)
             to.generation += known.torn
             self._append(to, self.text.lines(known.end, known.lines + 1))
-        stored = Stored(beside=known.beside, gone=known.gone)
+        stored = Stored(beside=known.beside, gone=known.gone, title=known.title)
         self._finish(to, stored, known.fingerprint.size)
 
     def _begins_with(self, known: Seen) -> bool:
@@ -260,5 +265,6 @@ class Source:
                 problem_count=count,
                 behind=behind,
                 beside=beside,
+                title=stored.title,
             ),
         )

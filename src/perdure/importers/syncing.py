@@ -14,6 +14,7 @@ from perdure.importers.report import ImportReport, SourceReport
 from perdure.importers.seen import remember, seen
 from perdure.importers.source import GONE, Stored
 from perdure.importers.tally import Tally
+from perdure.importers.titles import bring_titles
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
 
@@ -83,6 +84,8 @@ def sync(
         if progress is not None:
             progress(Progress(number, len(found), reports[-1] if reports else None))
         reports.append(_superseded(kinds, each) or one.run(each))
+    if not dry_run:
+        bring_titles(store, archive, kinds, [each.path for each in found])
     gone = _gone(archive, kinds, given)
     reports.extend(_mark_gone(store, *each, dry=dry_run) for each in gone)
     if progress is not None:

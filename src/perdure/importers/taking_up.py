@@ -6,7 +6,6 @@ with what to do instead.
 
 import os
 import shlex
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from perdure.errors import InvalidValue, PerdureError, StorageUnavailable, WorkspaceMissing
@@ -30,8 +29,8 @@ class Surroundings:
         return self._runtime.host()
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder."""
-        return os.path.isdir(path)  # noqa: PTH112
+        """Whether there is a folder; the same one wherever this is asked."""
+        return os.path.isabs(path) and os.path.isdir(path)  # noqa: PTH112, PTH117
 
     def is_file(self, path: str) -> bool:
         """Whether there is a regular file."""
@@ -81,7 +80,8 @@ class TakingUp(NamedTuple):
         cwd: the folder to start it in, or None if it is not known.
         checks: what was looked up, in the order in which it is needed.
         of: id in this store of the session that the command is about: that of a sub-agent's
-            parent, if it is kept here; else the session itself.
+        parent, if it is kept here; else the session itself.
+        note: what may keep the agent from finding it all the same, or None.
 
     """
 
@@ -91,6 +91,7 @@ class TakingUp(NamedTuple):
     cwd: str | None
     checks: tuple[Check, ...]
     of: str
+    note: str | None = None
 
     @property
     def missing(self) -> list[PerdureError]:
@@ -113,6 +114,7 @@ class TakingUp(NamedTuple):
             "command": None if self.command is None else [*self.command],
             "cwd": self.cwd,
             "of": self.of,
+            "note": self.note,
             "checks": [check.as_dict() for check in self.checks],
         }
 
@@ -154,13 +156,16 @@ def taking_up(
         check = Check("command", agent, _no_command(agent, id, subagent=_is_subagent(header)))
         return TakingUp(id, agent, None, cwd or header.cwd, (check,), id)
     of = subject.id if subject is not None else id
-    folder = cwd or _folder(found if subject is None else subject, command)
+    began = _folder(found if subject is None else subject, command)
+    folder, note = cwd or began, None
+    if command.needs_folder and folder != began:
+        note = f"{agent} looks for a session by the folder in which it began"
     checks = [
         _folder_check(of, folder, around),
         _source_check(id, subject.header if subject is not None else None, agent, around),
         _program_check(id, command.arguments[0], agent, around),
     ]
-    return TakingUp(id, agent, command.arguments, folder, tuple(checks), of)
+    return TakingUp(id, agent, command.arguments, folder, tuple(checks), of, note)
 
 
 def _command(

@@ -1,0 +1,130 @@
+"""Following the agents' folders: what came, changed or went since somebody looked last.
+
+Only names, sizes and times are looked at. A file that stays as it is, is not opened.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from perdure.importers.files import find_sources, fingerprint_of
+from perdure.importers.formats import LineFormat, format_names, format_of
+from perdure.importers.report import ImportReport
+from perdure.importers.syncing import Progress, places, sync
+from perdure.runtime import SYSTEM, Runtime
+from perdure.store import Store
+
+__all__ = ["Follower", "Whereabouts", "whereabouts"]
+
+_Sight = tuple[object, ...]
+
+
+class Whereabouts(NamedTuple):
+    """Where sessions of an agent are looked for.
+
+    Attributes:
+        agent: the program, as people call it.
+        folders: the places, whether or not they are there.
+        variables: the environment variables that change them.
+
+    """
+
+    agent: str
+    folders: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+def whereabouts(
+    formats: Sequence[str] | None = None, *, runtime: Runtime = SYSTEM
+) -> list[Whereabouts]:
+    """Where sessions are looked for, agent by agent; `formats` as for `sync`.
+
+    Raises:
+        InvalidValue: a format is not known.
+
+    """
+    home = runtime.environment("HOME") or os.path.expanduser("~")  # noqa: PTH111
+    found = []
+    for kind in _kinds(formats):
+        asked: dict[str, None] = {}
+
+        def environment(name: str, asked: dict[str, None] = asked) -> str | None:
+            asked[name] = None
+            return runtime.environment(name)
+
+        folders = tuple(kind.folders(environment, home))
+        if folders:
+            found.append(Whereabouts(kind.agent, folders, tuple(asked)))
+    return found
+
+
+class Follower:
+    """Keeps a store up to date with the agents' folders, or with `paths`, pass by pass."""
+
+    def __init__(
+        self,
+        store: Store,
+        paths: Iterable[str | os.PathLike[str]] | None = None,
+        *,
+        formats: Sequence[str] | None = None,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """Nothing is read; `paths` and `formats` as for `sync`.
+
+        Raises:
+            InvalidValue: a format is not known.
+
+        """
+        self._store = store
+        self._paths = None if paths is None else [os.path.abspath(path) for path in paths]  # noqa: PTH100
+        self._formats = formats
+        self._runtime = runtime
+        self._kinds = _kinds(formats)
+        self._seen: dict[str, _Sight] | None = None
+
+    def follow(self, progress: Callable[[Progress], None] | None = None) -> ImportReport:
+        """Import what is new since the last pass; the first one looks at everything.
+
+        The report has the files that were looked at. One that could not be imported is looked at
+        again in the next pass.
+        """
+        now = self._look()
+        changed = self._changed(now)
+        if changed is not None and not changed:
+            return ImportReport(None, ())
+        report = sync(
+            self._store,
+            self._paths if changed is None else changed,
+            formats=self._formats,
+            progress=progress,
+            runtime=self._runtime,
+        )
+        for source in report.failed:
+            # Not as it was, whatever it looks like in the next pass.
+            now[source.path] = ()
+        self._seen = now
+        return report
+
+    def _changed(self, now: dict[str, _Sight]) -> list[str] | None:
+        """The files that are not as they were; None: everything has to be looked at."""
+        before = self._seen
+        # That something is gone is told by a pass over all places.
+        if before is None or before.keys() - now.keys():
+            return None
+        return [path for path, sight in now.items() if before.get(path) != sight]
+
+    def _look(self) -> dict[str, _Sight]:
+        roots = self._paths
+        if roots is None:
+            roots = places(self._formats, runtime=self._runtime)
+        found = find_sources(roots, lambda path: any(kind.matches(path) for kind in self._kinds))
+        return {each.path: self._sight(each.path) for each in found}
+
+    def _sight(self, path: str) -> _Sight:
+        """What the system says of a file, and of those beside it that belong to its session."""
+        beside = [other for kind in self._kinds for other in kind.companions(path)]
+        return (fingerprint_of(path), *((other, fingerprint_of(other)) for other in beside))
+
+
+def _kinds(formats: Sequence[str] | None) -> list[LineFormat]:
+    return [format_of(name) for name in (format_names() if formats is None else formats)]

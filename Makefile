@@ -42,9 +42,10 @@ soak: .venv/installed ## run the proofs with their full counts
 bench: .venv/installed ## measure against the floors
 	$(BIN)/python -m benchmarks
 
-docs: .venv/installed ## write docs/reference.md and docs/events.md anew from the code
+docs: .venv/installed ## write the pages of docs/ anew that are made from the code
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/events.py
+	$(BIN)/python docs/formats.py
 
 requirements: ## write requirements/dev.txt anew from requirements/dev.in
 	$(PYTHON) -m venv --clear $(UV)

@@ -11,11 +11,12 @@ import click
 
 import perdure
 import perdure.aio
-from perdure import errors
+from perdure import errors, importers, lenses
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.main import cli
+from perdure.importers import following, formats, stored_lines, taking_up
 from perdure.model.vocabulary import PAYLOADS
-from perdure.store import state
+from perdure.store import abstract, imported, state
 
 PAGE = Path(__file__).parent / "reference.md"
 _CLASSES = (
@@ -74,7 +75,35 @@ _TASKS = (
     perdure.aio.AsyncPrepared,
     perdure.aio.Pages,
 )
+_IMPORTS = (
+    importers.sync,
+    importers.import_sessions,
+    importers.places,
+    following.whereabouts,
+    importers.source_text,
+    stored_lines.source_bytes,
+    taking_up.taking_up,
+    abstract.abstract_of,
+)
+_OF_IMPORTS = (
+    following.Follower,
+    importers.ImportReport,
+    importers.SourceReport,
+    importers.SourceProblem,
+    importers.Progress,
+    following.Whereabouts,
+    taking_up.TakingUp,
+    taking_up.Check,
+    abstract.Abstract,
+    imported.Understanding,
+    lenses.SourceFacts,
+    lenses.Lens,
+    importers.LineFormat,
+    formats.Opening,
+    formats.Command,
+)
 _MADE_BY_USERS = (
+    following.Follower,
     perdure.OutputRecorder,
     perdure.Agents,
     perdure.Vocabulary,
@@ -96,6 +125,7 @@ def page() -> str:
         "Made from the code by `docs/reference.py`; do not edit.",
         *_python(),
         *_tasks(),
+        *_imports(),
         *_events(),
         *_errors(),
         *_commands(),
@@ -129,6 +159,20 @@ def _tasks() -> Iterator[str]:
     yield _prose(perdure.aio.open)
     for kind in _TASKS:
         yield f"### `{kind.__name__}`"
+        yield _prose(kind)
+        yield from _members(kind)
+
+
+def _imports() -> Iterator[str]:
+    yield "## Python, for sessions of other agents"
+    yield "What these are for stands in `importing.md`."
+    for call in _IMPORTS:
+        public = call.__name__ in importers.__all__
+        module = importers.__name__ if public else call.__module__
+        yield f"### `{module}.{call.__name__}{_signature(call)}`"
+        yield _prose(call)
+    for kind in _OF_IMPORTS:
+        yield f"### `{kind.__name__}`, of `{kind.__module__}`"
         yield _prose(kind)
         yield from _members(kind)
 

@@ -11,7 +11,7 @@ import perdure
 from perdure.cli.exits import Exit
 from perdure.cli.main import COMMANDS, cli
 from tests.command_line import Line
-from tests.sources import FOLDERS, FORMAT, HEADER, SAMPLES, record
+from tests.sources import FOLDERS, FORMAT, HEADER, SAMPLES, TORN, record
 
 CALL = {"id": "c1", "name": "bash", "arguments": {"cmd": "make"}}
 
@@ -65,6 +65,8 @@ def test_ls_lists_the_newest_first(line: Line, session: str, interrupted: str) -
         "bytes": line.log(session).stat().st_size,
         "cwd": "/srv/a",
         "source": None,
+        "agent": "perdure",
+        "origin": None,
         "reason": None,
     }
     text = line("ls").stdout.splitlines()
@@ -342,12 +344,13 @@ def test_import_reports_what_it_did(line: Line) -> None:
     report = line.json("import", FORMAT, *map(str, FOLDERS))
     assert (len(report["sources"]), report["problem_count"]) == (len(SAMPLES), 1)
     assert report["found"] == report["new"] == 1426
-    assert {"path", "session", "found", "new", "unchanged", "left_out", "problems"} < set(
+    assert report["states"] == {"new": len(SAMPLES)}
+    assert {"path", "format", "session", "state", "found", "new", "unchanged", "large"} < set(
         report["sources"][0]
     )
     text = line("import", FORMAT, *map(str, FOLDERS)).stdout
-    assert text.endswith("1426 lines found, 0 new, 1426 unchanged, 0 left out, 1 problems\n")
-    assert "  line 182, byte 89081: the compressed frame at byte 29646" in text
+    assert text.endswith("20 files: 20 unchanged\n1426 lines, 0 new, 1 problem\n")
+    assert f"{TORN}:182, byte 89081: the compressed frame at byte 29646" in text
     assert len(line.json("ls")["sessions"]) == len(SAMPLES)
 
 
@@ -358,14 +361,16 @@ def test_import_ends_with_1_if_a_file_fails(line: Line, tmp_path: Path) -> None:
     result = line("import", FORMAT, str(tmp_path / "none"), str(good))
     assert result.exit_code == Exit.FAILED
     assert f"error: {tmp_path / 'none'}: No such file or directory" in result.stdout
-    assert "  2 lines, 2 new, 0 unchanged -> deepseek-harness:s-1:" in result.stdout
+    assert f"new        {good}\n    2 lines in deepseek-harness:s-1:" in result.stdout
+    assert result.stdout.endswith("2 files: 1 new, 1 failed\n2 lines, 2 new\n")
 
 
 def test_import_knows_its_formats(line: Line) -> None:
     """A format that is not known is wrong usage."""
     result = line("import", "nothing", "x")
     assert result.exit_code == Exit.USAGE
-    assert "deepseek-harness" in result.stderr
+    for name in ("claude-code", "codex", "deepseek-harness", "bundle"):
+        assert name in result.stderr
 
 
 # --- every command --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The demo passes, says what it claims, and notices when a claim does not hold."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ def test_demo_passes_and_tells_its_story(temporary: Path) -> None:
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 0, result.output
     claims = [text for text in result.stdout.splitlines() if text.startswith("  ok    ")]
-    assert len(claims) == 18
+    assert len(claims) == 25
     assert "FAIL" not in result.stdout
     for part in (
         "242 lines of 3 files were imported",
@@ -42,7 +43,14 @@ def test_demo_passes_and_tells_its_story(temporary: Path) -> None:
         "to be added: event 17 turn/end interrupted",
         "opening it again adds nothing",
         "verified: ok, 42 events, nothing left open",
-        "All 18 claims held.",
+        "5 files are new, the 3 of the beginning are unchanged",
+        "each was recognised: claude-code, codex, deepseek-harness",
+        "again: 0 new lines",
+        "            2025-12-16 00:00:02  Search the repo for TODO comments (sub-agent)",
+        "            2024-01-01 10:00:05  Add rate limiting",
+        "        cd /tmp && claude --resume 0a1b2c3d-4e5f-4061-8071-2a3b4c5d6e7f",
+        "its file comes out again byte for byte",
+        "All 25 claims held.",
     ):
         assert part in result.stdout
     assert list(temporary.iterdir()) == []
@@ -52,7 +60,7 @@ def test_demo_tells_programs_the_same(temporary: Path) -> None:
     """With --json the claims come as one document and nothing else is printed."""
     result = CliRunner().invoke(cli, ["demo", "--json"])
     story = json.loads(result.stdout)
-    assert (story["passed"], story["store"], len(story["claims"])) == (True, None, 18)
+    assert (story["passed"], story["store"], len(story["claims"])) == (True, None, 25)
     assert {claim["holds"] for claim in story["claims"]} == {True}
     assert list(temporary.iterdir()) == []
 
@@ -64,7 +72,7 @@ def test_demo_keeps_its_store_when_asked(temporary: Path) -> None:
     assert location.is_relative_to(temporary)
     assert location.parent.stat().st_mode & 0o777 == 0o700
     with perdure.open(location) as store:
-        assert len(store.list()) == 4
+        assert len(store.list()) == 9
         assert all(store.verify(entry.id).status == "ok" for entry in store.list())
         events = list(store.read_from(demonstration.SESSION))
     assert all(payload(event) is not None for event in events)
@@ -84,7 +92,7 @@ def test_demo_fails_if_a_claim_does(monkeypatch: pytest.MonkeyPatch, temporary: 
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 1
     assert "  FAIL  all 6 events it had reported as durable are there" in result.stdout
-    assert "1 of 18 claims did not hold." in result.stdout
+    assert "1 of 25 claims did not hold." in result.stdout
     assert list(temporary.iterdir()) == []
 
 
@@ -93,7 +101,7 @@ def test_demo_runs_as_a_process() -> None:
     command = [sys.executable, "-m", "perdure", "demo"]
     result = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert (result.returncode, result.stderr) == (0, b"")
-    assert b"All 18 claims held." in result.stdout
+    assert b"All 25 claims held." in result.stdout
 
 
 def test_agent_ends_with_its_parent(tmp_path: Path) -> None:
@@ -104,12 +112,27 @@ def test_agent_ends_with_its_parent(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == b"tool running"
 
 
+def test_demo_finds_nothing_of_whoever_runs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The agents of this machine, and formats of others, are left alone."""
+    home = tmp_path / "home"
+    shutil.copytree(DATA / "claude-code/as_subagent", home / ".claude/projects/-tmp")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 0
+    assert "5 files are new, the 3 of the beginning are unchanged" in result.stdout
+
+
 def test_samples_of_the_demo_are_those_of_the_tests() -> None:
-    """What the package carries is a copy of samples whose licence stands beside it."""
-    carried = [path for path in demonstration.SAMPLES.rglob("*.jsonl*") if path.is_file()]
-    known = {path.read_bytes() for path in DATA.rglob("*.jsonl*") if path.is_file()}
-    assert len(carried) == 3
+    """What the package carries is a copy of samples whose licences stand beside them."""
+    carried = [path for path in demonstration.SAMPLES.rglob("*.json*") if path.is_file()]
+    known = {path.read_bytes() for path in DATA.rglob("*.json*") if path.is_file()}
+    assert len(carried) == 9
     assert all(path.read_bytes() in known for path in carried)
     notice = (demonstration.SAMPLES / "LICENSE.md").read_text(encoding="utf-8")
-    assert "Copyright (c) 2026 DeepSeek" in notice
-    assert all(path.name in notice for path in carried)
+    for holder in ("DeepSeek", "Alexander Malakhov", "Kenn Software LLC", "marot"):
+        assert f"Copyright (c) 2026 {holder}\n" in notice
+    assert "Permission is hereby granted" in notice
+    assert all(path.name in notice or path.name.endswith(".meta.json") for path in carried)

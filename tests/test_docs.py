@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from perdure.cli.main import COMMANDS
 from perdure.views.providers import FORMATS
+from tests.homes import AGENTS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -53,7 +55,9 @@ def said(text: str) -> list[str]:
     return [re.sub("  +", "  ", line).rstrip() for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("name", "least"), [("keeping.md", 21), ("moving.md", 14)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("importing.md", 4), ("keeping.md", 21), ("moving.md", 14)]
+)
 def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: int) -> None:
     """The commands of a page, run in order, say what stands below them."""
     page = ROOT / "docs" / name
@@ -64,8 +68,11 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: in
         script = tmp_path / program
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
         script.chmod(0o755)
+    (tmp_path / "claude").write_text("#!/bin/sh\n")
+    (tmp_path / "claude").chmod(0o755)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in AGENTS},
+        "HOME": str(tmp_path),
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "PERDURE_STORE": "agent-sessions",
     }
@@ -83,7 +90,60 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: in
             text=True,
             check=False,
         )
-        assert (command, said(done.stdout)) == (command, said(expected))
+        shown_at_home = done.stdout
+        for folder, home in ((str(tmp_path), "/home/demo"), (dashed(tmp_path), "-home-demo")):
+            shown_at_home = shown_at_home.replace(folder, home)
+        assert (command, said(shown_at_home)) == (command, said(expected))
+
+
+def dashed(folder: Path) -> str:
+    """As Claude Code calls the folder of a project."""
+    return str(folder).replace("/", "-")
+
+
+def test_the_format_of_the_page_is_found_and_read(tmp_path: Path) -> None:
+    """The example of a format, installed as the page says, is found, imported, listed, resumed."""
+    page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
+    (code,) = (each for each in snippets(ROOT / "docs" / "importing.md") if "AcmeLens" in each)
+    named = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    groups = tomllib.loads(named)["project"]["entry-points"]
+    (tmp_path / "acme_sessions.py").write_text(code)
+    package = tmp_path / "acme_sessions-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-sessions\nVersion: 1\n")
+    (package / "entry_points.txt").write_text(
+        "\n".join(f"[{group}]\nacme = {points['acme']}" for group, points in groups.items())
+    )
+    (tmp_path / "logs").mkdir()
+    (line,) = re.findall(r"^`(\{\"kind\": .*\})`\.$", page, re.MULTILINE)
+    answer = {**json.loads(line), "kind": "answer", "text": "hello yourself"}
+    (tmp_path / "logs" / "one.acme.jsonl").write_text(f"{line}\n{json.dumps(answer)}\n")
+
+    def perdure_says(*arguments: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", *arguments, "--json"],
+            cwd=tmp_path,
+            env={
+                **{name: value for name, value in os.environ.items() if name not in AGENTS},
+                "ACME_HOME": str(tmp_path / "logs"),
+                "HOME": str(tmp_path / "nobody"),
+                "PERDURE_STORE": str(tmp_path / "store"),
+                "PYTHONPATH": str(tmp_path),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return json.loads(done.stdout)
+
+    (source,) = perdure_says("sync")["sources"]
+    assert (source["format"], source["state"], source["new"]) == ("acme", "new", 2)
+    assert source["session"].startswith("acme:a-1:")
+    (row,) = perdure_says("ls", "--titles", "--agent", "acme")["sessions"]
+    assert (row["agent"], row["title"], row["active_at"]) == ("Acme", "hello", answer["at"])
+    messages = perdure_says("resume", row["id"], "--format", "openai-chat")["messages"]
+    assert [each["content"] for each in messages] == ["hello", "hello yourself"]
+    assert perdure_says("resume", row["id"])["command"] == ["acme", "--continue", "a-1"]
 
 
 def test_the_example_is_twenty_lines_and_shows_a_resume(tmp_path: Path) -> None:
@@ -208,7 +268,7 @@ def test_the_table_of_blocks_is_what_the_formats_do() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("name", ["reference", "events"])
+@pytest.mark.parametrize("name", ["reference", "events", "formats"])
 def test_pages_made_from_the_code_are_what_it_says(name: str) -> None:
     """A page that is made from the code was made anew after the last change."""
     made = runpy.run_path(str(ROOT / "docs" / f"{name}.py"))["page"]()

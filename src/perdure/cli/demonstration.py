@@ -1,5 +1,7 @@
 """The story of `perdure demo`: real logs come in, an agent is killed, its session goes on.
 
+At the end the sessions of all agents are found and listed.
+
 Every sentence that begins with `ok` was checked in front of the reader.
 """
 
@@ -12,18 +14,28 @@ from pathlib import Path
 from typing import Any, Self
 
 import perdure
+from perdure.cli.output import cut, timestamp
 from perdure.durable.temporary import temporary_folder
 from perdure.errors import SessionBusy
-from perdure.importers import import_sessions, source_text
+from perdure.importers import ImportReport, import_sessions, source_text, sync
+from perdure.importers.stored_lines import source_bytes
+from perdure.importers.taking_up import agent_of, taking_up
 from perdure.model.event import Event
 from perdure.model.vocabulary import TOOL_OUTCOME_UNKNOWN
+from perdure.runtime import Runtime
+from perdure.store.abstract import abstract_of
 
 __all__ = ["SAMPLES", "Story", "run"]
 
 SAMPLES = Path(__file__).parent / "demo_data"
-"""Session logs of deepseek-harness that come with the package; their licence stands beside them."""
+"""Session logs of three agents that come with the package; their licences stand beside them."""
+
+_HARNESS = SAMPLES / "deepseek-harness" / "sessions"
 
 SESSION = "demo-agent"
+_FORMATS = ("claude-code", "codex", "deepseek-harness")
+"""Those of the samples: what somebody else's format finds on this machine is left alone."""
+
 _CHILD_SECONDS_MAX = 30.0
 
 
@@ -73,6 +85,7 @@ def run(*, keep: bool, tell: Callable[[str], None]) -> Story:
             _inspect(story, store, reported)
             _recover(story, store)
             _go_on(story, store, location)
+            _sync(story, store)
         _conclude(story)
         if keep:
             story.store = location
@@ -82,9 +95,9 @@ def run(*, keep: bool, tell: Callable[[str], None]) -> Story:
 
 def _import_logs(story: Story, store: perdure.Store) -> None:
     story.chapter("1. Logs of another agent come in, every byte as it was found")
-    report = import_sessions(store, "deepseek-harness", [str(SAMPLES)])
+    report = import_sessions(store, "deepseek-harness", [str(_HARNESS)])
     for source in report.sources:
-        name = Path(source.path).relative_to(SAMPLES)
+        name = Path(source.path).relative_to(_HARNESS)
         story.tell(f"        {name}: {source.new} lines")
         for problem in source.problems:
             story.tell(f"          line {problem.line}, byte {problem.offset}: {problem.reason}")
@@ -98,7 +111,7 @@ def _import_logs(story: Story, store: perdure.Store) -> None:
     torn = [source for source in report.sources if source.problem_count]
     kept = len(torn) == 1 and torn[0].new == torn[0].found > 0
     story.claim("the file that a crash had torn gave all its whole lines", kept)
-    again = import_sessions(store, "deepseek-harness", [str(SAMPLES)])
+    again = import_sessions(store, "deepseek-harness", [str(_HARNESS)])
     story.claim("importing again adds nothing", again.new == 0 and again.unchanged == report.new)
     sound = all(store.verify(entry.id).sound for entry in store.list())
     story.claim("every chain of hashes holds", sound)
@@ -217,6 +230,77 @@ def _go_on(story: Story, store: perdure.Store, location: str) -> None:
     story.claim(f"verified: {report.status}, {report.events} events, nothing left open", whole)
 
 
+class _Elsewhere(Runtime):
+    """Agents whose folders are the samples, as their environment variables say."""
+
+    def environment(self, name: str) -> str | None:
+        found = {
+            "CLAUDE_CONFIG_DIR": "claude-code",
+            "CODEX_HOME": "codex",
+            "DSH_HOME": "deepseek-harness",
+        }
+        return str(SAMPLES / found[name]) if name in found else super().environment(name)
+
+
+def _sync(story: Story, store: perdure.Store) -> None:
+    story.chapter("6. The sessions of all agents of a machine, found and kept: perdure sync")
+    runtime = _Elsewhere()
+    report = sync(store, formats=_FORMATS, runtime=runtime)
+    for source in report.sources:
+        name = Path(source.path).relative_to(SAMPLES)
+        story.tell(f"        {source.state:<9} {name}: {source.found} lines")
+    states = {"new": 5, "unchanged": 3}
+    story.claim("5 files are new, the 3 of the beginning are unchanged", report.states == states)
+    formats = {source.format for source in report.sources}
+    known = formats == {*_FORMATS}
+    story.claim(f"each was recognised: {', '.join(sorted(filter(None, formats)))}", known)
+    again = sync(store, formats=_FORMATS, runtime=runtime)
+    twice = again.new == 0 and again.states == {"unchanged": len(report.sources)}
+    story.claim("again: 0 new lines", twice)
+    _list(story, store)
+    _resume_elsewhere(story, store, report)
+
+
+def _list(story: Story, store: perdure.Store) -> None:
+    story.tell("        What is kept now, by agent, with title and last activity:")
+    by_agent: dict[str, list[tuple[int, str]]] = {}
+    for entry in store.list():
+        header, about = entry.header, abstract_of(store, entry.id)
+        of = " (sub-agent)" if header is not None and header.origin == "subagent" else ""
+        when = about.active_at or 0
+        what = f"{timestamp(when)}  {cut(about.title or '(nobody asked anything)', 60)}{of}"
+        by_agent.setdefault(agent_of(header) or "perdure", []).append((when, what))
+    for agent in sorted(by_agent):
+        story.tell(f"        {agent}")
+        for _, what in sorted(by_agent[agent], reverse=True):
+            story.tell(f"            {what}")
+    agents = ["Claude Code", "Codex", "deepseek-harness", "perdure"]
+    listed = sum(map(len, by_agent.values())) == len(store.list())
+    story.claim("all of them are in one list", listed and sorted(by_agent) == agents)
+
+
+def _resume_elsewhere(story: Story, store: perdure.Store, report: ImportReport) -> None:
+    (sub,) = (each for each in report.sources if Path(each.path).name.startswith("agent-"))
+    found = taking_up(store, str(sub.session))
+    story.tell(f"        $ perdure resume {found.session}")
+    story.tell(f"        {found.line}")
+    there = {check.what: check.error is None for check in found.checks}
+    program = "is" if there["program"] else "is not"
+    story.tell(f"        ({found.agent} {program} installed here)")
+    path = Path(_path(store, found.of))
+    command = found.command == ("claude", "--resume", path.stem)
+    story.claim("a sub-agent leads to the command of the session that it belongs to", command)
+    story.claim("its folder and its file are there", there["folder"] and there["source"])
+    exact = b"".join(source_bytes(store, found.of)) == path.read_bytes()
+    story.claim("its file comes out again byte for byte", exact)
+
+
+def _path(store: perdure.Store, id: str) -> str:
+    header = store.inspect(id).header
+    source = None if header is None else header.source
+    return "" if source is None or source.path is None else source.path
+
+
 def _conclude(story: Story) -> None:
     story.tell("")
     if not story.passed:
@@ -229,4 +313,7 @@ def _conclude(story: Story) -> None:
         "  A turn that a crash cut off is closed, not thrown away, and says what is unknown."
     )
     story.tell("  Each session is one append-only log whose hashes prove that nothing is missing.")
-    story.tell("Next: perdure --help, or keep a store of this with perdure demo --keep.")
+    story.tell("  What other agents keep comes in with one command, and leads back to them.")
+    story.tell(
+        "Next: perdure sync, perdure --help, or keep a store of this with perdure demo --keep."
+    )

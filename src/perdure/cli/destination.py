@@ -13,7 +13,7 @@ from perdure.cli import output
 from perdure.durable.files import Folder, translated
 from perdure.errors import PerdureError
 
-__all__ = ["output_options", "put_out", "write_new"]
+__all__ = ["Counted", "output_options", "put_out", "write_new"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -33,6 +33,26 @@ def output_options(what: str) -> Callable[[_Command], _Command]:
         return target(force(command))
 
     return add
+
+
+class Counted:
+    """Bytes in parts, counted as they pass.
+
+    Attributes:
+        size: how many bytes passed.
+
+    """
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        """Nothing passed yet."""
+        self._parts = parts
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The parts."""
+        for part in self._parts:
+            self.size += len(part)
+            yield part
 
 
 def write_new(path: str, parts: Iterable[bytes]) -> None:

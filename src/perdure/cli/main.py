@@ -39,6 +39,7 @@ COMMANDS = {
     "rewind": "rewind",
     "rm": "rm",
     "show": "show",
+    "sync": "sync",
     "tail": "tail",
     "trash": "trash",
     "unarchive": "unarchive",

@@ -31,7 +31,6 @@ class Appender:
         generation: of the lines that follow.
         time: of the last line, Unix milliseconds.
         stored: lines that were appended durably.
-        large: lines that were kept as content.
         dry: whether nothing is stored.
 
     """
@@ -48,7 +47,6 @@ class Appender:
         self.generation = 0
         self.time = 0
         self.stored = 0
-        self.large = 0
 
     def line(
         self,
@@ -56,14 +54,18 @@ class Appender:
         type: str,  # noqa: A002
         time: int | None,
         again: Callable[[], Iterable[bytes]],
-    ) -> None:
-        """Append a line; `again` reads its bytes. Without a time it has that of the line before."""
+    ) -> bool:
+        """Append a line, which has the time of the line before if it has none.
+
+        `again` reads its bytes. Returns whether it is kept as content.
+        """
         self.time = self.time if time is None else time
         data: Any = _text(line)
-        if data is None:
-            self.large += 1
+        large = data is None
+        if large:
             data = {"blob": self.content(again()), "bytes": line.size}
         self._add(type, key_of(self.generation, line.offset), data, min(line.size, _BATCH_BYTES))
+        return large
 
     def rewritten(self, offset: int) -> None:
         """Say that the source ends at `offset` now: what is stored of it behind that is past."""

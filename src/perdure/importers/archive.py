@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.importers.formats import Opening
 from perdure.importers.stored_lines import session_id
 from perdure.model.header import Header
@@ -66,6 +66,11 @@ class Archive:
 
         The first lines of a file may have been incomplete at an earlier import, or may have been
         damaged since: an id that is not known stands for every other.
+
+        Raises:
+            SessionExists: it was deleted.
+            SessionDamaged: its header cannot be read.
+
         """
         for header in self._by_path().get((format, path), ()):
             source = header.source
@@ -73,7 +78,14 @@ class Archive:
                 continue
             if opening.id is None or source.id in (None, opening.id):
                 return self.kept(header.id)
-        return Kept(session_id(format, path, opening.id, host=self._host), None)
+        wanted = session_id(format, path, opening.id, host=self._host)
+        for id in dict.fromkeys((wanted, session_id(format, path, host=self._host))):
+            try:
+                self._store.read_from(id)
+            except SessionNotFound as missing:
+                if missing.deleted_at is not None:
+                    raise SessionExists(id, deleted_at=missing.deleted_at) from None
+        return Kept(wanted, None)
 
     def elsewhere(self, format: str, path: str, opening: Opening) -> list[Kept]:  # noqa: A002
         """Sessions that keep a file of this path and id of another machine.

@@ -12,14 +12,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.importers.appender import Appender
-from perdure.importers.files import Fingerprint, NoSourceError, SourceFile, UnreadableSourceError
+from perdure.importers.files import (
+    Fingerprint,
+    NoSourceError,
+    SourceFile,
+    UnreadableSourceError,
+    fingerprint_of,
+)
 from perdure.importers.formats import LineFormat
 
 __all__ = [
     "BYTES",
     "FILE",
     "Beside",
+    "KeptFile",
     "Part",
     "found_beside",
     "keep_bytes",
@@ -45,12 +54,19 @@ class Beside(NamedTuple):
     fingerprint: Fingerprint | None = None
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """A part of a compressed source, as it is stored."""
 
     offset: int
     blob: str
     bytes: int
+
+
+class KeptFile(msgspec.Struct, frozen=True):
+    """A file beside a source, as it is stored."""
+
+    name: str
+    blob: str
 
 
 def found_beside(kind: LineFormat, path: str, known: Mapping[str, Beside]) -> dict[str, Beside]:
@@ -59,12 +75,12 @@ def found_beside(kind: LineFormat, path: str, known: Mapping[str, Beside]) -> di
     found = {}
     for beside in kind.companions(path):
         name = os.path.relpath(beside, folder)
+        before, now = known.get(name), fingerprint_of(beside)
+        if before is not None and now is not None and before.fingerprint == now:
+            found[name] = before
+            continue
         # It is nobody's session: what is wrong with it stops no import.
         with suppress(NoSourceError, UnreadableSourceError), SourceFile(beside) as file:
-            before = known.get(name)
-            if before is not None and before.fingerprint == file.fingerprint:
-                found[name] = before
-                continue
             digest = file.digest(file.fingerprint.size)
             if digest is not None:
                 found[name] = Beside(digest, file.fingerprint)
@@ -90,10 +106,10 @@ def keep_bytes(to: Appender, file: SourceFile, start: int) -> None:
 def same_bytes(file: SourceFile, parts: Sequence[Part]) -> int:
     """How many bytes the parts are, if the file begins with them all; else 0: begin anew."""
     end = 0
-    for offset, blob, size in parts:
-        if offset != end or file.digest(size, offset) != blob:
+    for part in parts:
+        if part.offset != end or file.digest(part.bytes, end) != part.blob:
             return 0
-        end += size
+        end += part.bytes
     return end
 
 

@@ -5,16 +5,21 @@ Only names, sizes and times are looked at. A file that stays as it is, is not op
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from perdure.importers.files import find_sources, fingerprint_of
+from perdure.errors import PerdureError
+from perdure.importers.archive import Archive, Kept
+from perdure.importers.files import find_sources, fingerprint_of, is_gone
 from perdure.importers.formats import LineFormat, format_names, format_of
 from perdure.importers.report import ImportReport
+from perdure.importers.seen import seen
+from perdure.importers.source import Stored
 from perdure.importers.syncing import Progress, places, sync
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
 
-__all__ = ["Follower", "Whereabouts", "whereabouts"]
+__all__ = ["Follower", "Whereabouts", "gone_before", "whereabouts"]
 
 _Sight = tuple[object, ...]
 
@@ -76,7 +81,9 @@ class Follower:
 
         """
         self._store = store
-        self._paths = None if paths is None else [os.path.abspath(path) for path in paths]  # noqa: PTH100
+        self._paths: list[str] | None = None
+        if paths is not None:
+            self._paths = [os.path.abspath(path) for path in paths]  # noqa: PTH100
         self._formats = formats
         self._runtime = runtime
         self._kinds = _kinds(formats)
@@ -85,16 +92,19 @@ class Follower:
     def follow(self, progress: Callable[[Progress], None] | None = None) -> ImportReport:
         """Import what is new since the last pass; the first one looks at everything.
 
-        The report has the files that were looked at. One that could not be imported is looked at
-        again in the next pass.
+        The report has the files that were looked at: what changed, and its neighbours. One that
+        could not be imported is looked at again in the next pass.
         """
-        now = self._look()
+        found = self._look()
+        now = {path: sight for path, (_, sight) in found.items()}
         changed = self._changed(now)
         if changed is not None and not changed:
             return ImportReport(None, ())
+        # A file that nobody named is one to import only if it is recognised: its folder is given.
+        roots = {found[path][0] for path in changed or ()}
         report = sync(
             self._store,
-            self._paths if changed is None else changed,
+            self._paths if changed is None else sorted(roots),
             formats=self._formats,
             progress=progress,
             runtime=self._runtime,
@@ -113,17 +123,42 @@ class Follower:
             return None
         return [path for path, sight in now.items() if before.get(path) != sight]
 
-    def _look(self) -> dict[str, _Sight]:
+    def _look(self) -> dict[str, tuple[str, _Sight]]:
+        """Each file by its path: where it is found, and how it looks."""
         roots = self._paths
         if roots is None:
             roots = places(self._formats, runtime=self._runtime)
         found = find_sources(roots, lambda path: any(kind.matches(path) for kind in self._kinds))
-        return {each.path: self._sight(each.path) for each in found}
+        return {
+            path: (path if named else os.path.dirname(path), self._sight(path))  # noqa: PTH120
+            for path, named, _ in found
+        }
 
     def _sight(self, path: str) -> _Sight:
         """What the system says of a file, and of those beside it that belong to its session."""
         beside = [other for kind in self._kinds for other in kind.companions(path)]
         return (fingerprint_of(path), *((other, fingerprint_of(other)) for other in beside))
+
+
+def gone_before(store: Store, *, runtime: Runtime = SYSTEM) -> set[str]:
+    """Paths of the imported files of this machine that a session says are gone.
+
+    Reads a log only where nothing is remembered of its import.
+    """
+    archive = Archive(store, runtime.host())
+    found = set()
+    for header in archive.here():
+        path = None if header.source is None else header.source.path
+        # Who cannot be read is told of when it is imported.
+        with suppress(PerdureError):
+            if path is not None and is_gone(path) and _said_gone(store, archive.kept(header.id)):
+                found.add(path)
+    return found
+
+
+def _said_gone(store: Store, kept: Kept) -> bool:
+    known = seen(store, kept.session, kept.position)
+    return Stored.of(store.read_from(kept.session)).gone if known is None else known.gone
 
 
 def _kinds(formats: Sequence[str] | None) -> list[LineFormat]:

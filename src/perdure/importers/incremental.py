@@ -117,7 +117,7 @@ class FileImport:
             return f"its first lines open no session of {_names(self._kinds)}"
         tally.format = kind.name
         if not kind.recognises(head.objects):
-            tally.note(head.lines[0], f"the first lines open no session of {kind.name}")
+            tally.doubted(head.lines[0], f"the first lines open no session of {kind.name}")
         opening = kind.opening(head.objects, text.file.path)
         lines = itertools.chain(head.lines, rest)
         source = Source(self._store, kind, text, tally)

@@ -68,7 +68,8 @@ class _Collector:
     def gap(self, reason: str) -> Line:
         line = Line(self.number, self.offset, self.size, None, reason)
         self._parts.clear()
-        self.size = 0
+        # The fragment is no line, but the text has it.
+        self.offset, self.size = self.offset + self.size, 0
         return line
 
 

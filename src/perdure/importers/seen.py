@@ -32,11 +32,14 @@ class Seen(msgspec.Struct, kw_only=True):
         lines: how many those are.
         torn: whether the source ended inside a line, which is stored behind them.
         generation: of the lines that were stored last.
-        time: of the last line, Unix milliseconds.
-        large: how many lines are kept as content.
+        time: of the last of them, Unix milliseconds.
+        large: how many of them are kept as content.
+        large_behind: how many lines behind them are.
+        doubt: what was wrong with the source as a whole, or None.
         problems: those of the lines up to `end`, as far as they are listed.
         problem_count: how many they are.
-        behind: the problems behind `end`.
+        behind: the problems behind `end`, as far as they are listed.
+        behind_count: how many they are.
         beside: the files beside the source that are stored, by their names.
         gone: whether the source was found to be gone since.
         title: the one that a list of the agent's gave the session, or None.
@@ -52,9 +55,12 @@ class Seen(msgspec.Struct, kw_only=True):
     generation: int
     time: int
     large: int = 0
+    large_behind: int = 0
+    doubt: SourceProblem | None = None
     problems: list[SourceProblem] = []
     problem_count: int = 0
     behind: list[SourceProblem] = []
+    behind_count: int = 0
     beside: dict[str, Beside] = {}
     gone: bool = False
     title: str | None = None

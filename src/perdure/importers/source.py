@@ -4,16 +4,21 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
+from perdure.errors import PerdureError
 from perdure.importers.appender import Appender
 from perdure.importers.archive import Kept
 from perdure.importers.beside import (
     BYTES,
     FILE,
     Beside,
+    KeptFile,
     Part,
     found_beside,
     keep_bytes,
@@ -35,6 +40,8 @@ __all__ = ["FOUND", "GONE", "TITLED", "Source", "Stored"]
 TITLED = "session/titled"
 GONE, FOUND = "source/gone", "source/found"
 
+_T = TypeVar("_T")
+
 _TYPE = re.compile(TYPE_PATTERN)
 _GLANCED_BYTES_MAX = 64 * 1024 * 1024
 """Longer lines are stored without a look at what type they are."""
@@ -49,6 +56,7 @@ class Stored(NamedTuple):
         gone: whether the source was found to be gone, and not found again since.
         parts: the parts of a compressed source that are stored.
         title: the one that a list of the agent's gave the session last, or None.
+        time: of the last line, Unix milliseconds.
 
     """
 
@@ -57,6 +65,7 @@ class Stored(NamedTuple):
     gone: bool = False
     parts: Sequence[Part] = ()
     title: str | None = None
+    time: int = 0
 
     @property
     def generation(self) -> int:
@@ -69,21 +78,35 @@ class Stored(NamedTuple):
         starts: dict[int, int] = {}
         beside: dict[str, Beside] = {}
         parts: list[Part] = []
-        gone, title = False, None
+        gone, title, time = False, None, 0
         for event in events:
             place = place_of(event)
-            if place is not None and place.generation:
-                first = starts.get(place.generation, place.offset)
-                starts[place.generation] = min(first, place.offset)
+            if place is not None:
+                time = event.time
+                if place.generation:
+                    first = starts.get(place.generation, place.offset)
+                    starts[place.generation] = min(first, place.offset)
             elif event.type in (GONE, FOUND):
                 gone = event.type == GONE
-            elif event.type == FILE:
-                beside[event.data["name"]] = Beside(event.data["blob"])
-            elif event.type == BYTES:
-                parts = [*(parts if event.data["offset"] else ()), Part(**event.data)]
-            elif event.type == TITLED:
-                title = event.data["title"]
-        return cls(starts, beside, gone, parts, title)
+            elif event.type == FILE and (file := _data(event, KeptFile)) is not None:
+                beside[file.name] = Beside(file.blob)
+            elif event.type == BYTES and (part := _data(event, Part)) is not None:
+                parts = [*(parts if part.offset else ()), part]
+            elif event.type == TITLED and (titled := _data(event, _Titled)) is not None:
+                title = titled.title
+        return cls(starts, beside, gone, parts, title, time)
+
+
+class _Titled(msgspec.Struct):
+    title: str
+
+
+def _data(event: Event, kind: type[_T]) -> _T | None:
+    """What an event says, or None: others may have appended one of that type, too."""
+    try:
+        return msgspec.convert(event.data, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 class Source:
@@ -114,7 +137,7 @@ class Source:
             if tally.found:
                 self._finish(to, stored, same_bytes(self.text.file, stored.parts))
             return
-        to.generation, to.time, to.large = known.generation, known.time, known.large
+        to.generation, to.time = known.generation, known.time
         if known.fingerprint.size == now.size:
             tally.untouched(known)
             beside = found_beside(self.kind, path, known.beside)
@@ -130,7 +153,7 @@ class Source:
     def _begins_with(self, known: Seen) -> bool:
         """Whether the source begins with all that was seen of it, and the rest can be added."""
         size = known.fingerprint.size
-        if self.text.compressed and known.problem_count + len(known.behind):
+        if self.text.compressed and known.problem_count + known.behind_count:
             # A frame that was cut off may be whole by now.
             return False
         return self.text.file.digest(size) == known.digest
@@ -147,25 +170,27 @@ class Source:
                 continue
             if expected is None or not self._same(expected, line):
                 if expected is not None:
-                    self._begin_anew(to, expected, next(held, None))
+                    self._begin_anew(to, kept, expected, next(held, None))
                 self._append(to, itertools.chain((line,), lines))
                 expected = None
                 break
-            tally.line(line, self._read(line).reason, new=False)
             to.time = expected.event.time
-            to.large += expected.blob is not None
+            large, reason = expected.blob is not None, self._read(line).reason
+            tally.line(line, reason, new=False, large=large, time=to.time)
             expected = next(held, None)
-        if expected is not None:
-            self._begin_anew(to, expected, next(held, None))
+        # Where nothing can be read, nothing is known of what is stored.
+        if expected is not None and tally.found:
+            self._begin_anew(to, kept, expected, next(held, None))
             to.rewritten(tally.end)
         to.flush()
-        tally.large = to.large
 
-    def _begin_anew(self, to: Appender, first: StoredLine, second: StoredLine | None) -> None:
+    def _begin_anew(
+        self, to: Appender, kept: Kept, first: StoredLine, second: StoredLine | None
+    ) -> None:
         """What is stored from a line on does not stand there any more."""
         to.generation += 1
         # A line that was not whole yet is one that is being written.
-        self._tally.rewritten = not first.torn or second is not None
+        self._tally.rewritten = second is not None or not self._torn(kept, first)
 
     def _append(self, to: Appender, lines: Iterable[Line]) -> None:
         tally = self._tally
@@ -174,22 +199,24 @@ class Source:
                 tally.note(line, line.gap, fragment=True)
                 continue
             parsed = self._read(line)
-            tally.line(line, parsed.reason, new=True)
             kind, time = self._type_and_time(parsed.value)
-            to.line(line, kind, time, self._again(line))
+            large = to.line(line, kind, time, self._again(line))
+            tally.line(line, parsed.reason, new=True, large=large, time=to.time)
             tally.new = to.stored
         to.flush()
-        tally.new, tally.large = to.stored, to.large
+        tally.new = to.stored
 
     def _read(self, line: Line) -> Parsed:
         """What a line says; of one that is too long for a record, what can be seen of it."""
         if line.raw is not None:
             return parse(line.raw, first=line.number == 1)
-        reason = None if line.whole else "the last line has no newline"
         if line.size > _GLANCED_BYTES_MAX:
-            return Parsed(None, reason)
+            return Parsed(None, None if line.whole else "the last line has no newline")
         value = glance(b"".join(self.text.between(line.offset, line.size)))
-        return Parsed(value, "not JSON" if value is None else reason)
+        if line.whole:
+            return Parsed(value, "not JSON" if value is None else None)
+        torn = "torn: the line ends without a newline; not JSON"
+        return Parsed(value, torn if value is None else "the last line has no newline")
 
     def _type_and_time(self, value: dict[str, Any] | None) -> tuple[str, int | None]:
         record, time = self.kind.record(value) if value is not None else (None, None)
@@ -202,10 +229,12 @@ class Source:
         """Whether everything that a session keeps stands in this source."""
         stored = Stored.of(self._events(kept))
         lines = (line for line in self.text.lines() if line.gap is None)
-        for each in lines_of(self._events(kept), stored.starts):
+        held = lines_of(self._events(kept), stored.starts)
+        for each in held:
             line = next(lines, None)
             if line is None or not self._same(each, line):
-                return False
+                # The last line may not have been whole yet.
+                return line is not None and self._begins(each, line) and next(held, None) is None
         return True
 
     def _events(self, kept: Kept) -> Iterator[Event]:
@@ -216,11 +245,32 @@ class Source:
             return False
         if stored.blob is None:
             return stored.raw == line.raw
-        return stored.event.data["bytes"] == line.size and stored.blob == self._digest(line)
+        return stored.event.data["bytes"] == line.size and stored.blob == self._digest(
+            self._again(line)()
+        )
 
-    def _digest(self, line: Line) -> str:
+    def _begins(self, stored: StoredLine, line: Line) -> bool:
+        """Whether a line begins with what is stored, and goes on."""
+        size = stored.event.data["bytes"] if stored.raw is None else len(stored.raw)
+        if stored.place.offset != line.offset or size >= line.size:
+            return False
+        found = self._digest(self.text.between(line.offset, size))
+        return found == (stored.blob or hashlib.sha256(stored.raw or b"").hexdigest())
+
+    def _torn(self, kept: Kept, stored: StoredLine) -> bool:
+        """Whether the source ended inside a line when it was stored."""
+        if stored.blob is None:
+            return stored.torn
+        last = b""
+        # Of content that expired or is damaged nothing is known: most lines are whole.
+        with suppress(PerdureError):
+            for part in self._store.open_blob(kept.session, stored.blob):
+                last = part[-1:] or last
+        return last not in (b"", b"\n")
+
+    def _digest(self, parts: Iterable[bytes]) -> str:
         found = hashlib.sha256()
-        for part in self._again(line)():
+        for part in parts:
             found.update(part)
         return found.hexdigest()
 
@@ -248,7 +298,6 @@ class Source:
         position = to.position
         if to.dry or digest is None or position is None or not file.untouched:
             return
-        problems, count, behind = tally.problems()
         remember(
             to.writer(),
             Seen(
@@ -259,11 +308,14 @@ class Source:
                 lines=tally.lines,
                 torn=tally.torn,
                 generation=to.generation,
-                time=to.time,
-                large=tally.large,
-                problems=problems,
-                problem_count=count,
-                behind=behind,
+                time=tally.time,
+                large=tally.large_before,
+                large_behind=tally.large - tally.large_before,
+                doubt=tally.doubt,
+                problems=tally.before.listed,
+                problem_count=tally.before.count,
+                behind=tally.behind.listed,
+                behind_count=tally.behind.count,
                 beside=beside,
                 title=stored.title,
             ),

@@ -82,8 +82,9 @@ def stored_parts(store: Store, id: str, generation: int | None = None) -> list[s
                 break
             # Bytes are stored behind their lines: until they come, those that are there lack some.
             behind = True
-        elif event.type == _BYTES:
-            parts = [*(parts if event.data["offset"] else ()), event.data["blob"]]
+        elif event.type == _BYTES and isinstance(event.data, dict):
+            first = event.data.get("offset") == 0
+            parts = [*(() if first else parts), str(event.data.get("blob"))]
             behind = False
     return [] if behind else parts
 

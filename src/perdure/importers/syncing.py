@@ -78,7 +78,10 @@ def sync(
     roots = places(formats, runtime=runtime) if given is None else given
     archive = Archive(store, runtime.host())
     one = FileImport(store, kinds, archive, runtime, dry=dry_run)
-    found = list(find_sources(roots, lambda path: any(kind.matches(path) for kind in kinds)))
+    gone = list(_gone(archive, kinds, given))
+    lost = {path for _, path, _ in gone}
+    sources = find_sources(roots, lambda path: any(kind.matches(path) for kind in kinds))
+    found = [each for each in sources if each.path not in lost]
     reports: list[SourceReport] = []
     for number, each in enumerate(found):
         if progress is not None:
@@ -86,8 +89,7 @@ def sync(
         reports.append(_superseded(kinds, each) or one.run(each))
     if not dry_run:
         bring_titles(store, archive, kinds, [each.path for each in found])
-    gone = _gone(archive, kinds, given)
-    reports.extend(_mark_gone(store, *each, dry=dry_run) for each in gone)
+    reports.extend(_mark_gone(store, archive, *each, dry=dry_run) for each in gone)
     if progress is not None:
         progress(Progress(len(found), len(found), reports[-1] if reports else None))
     return ImportReport(None, tuple(reports))
@@ -110,8 +112,8 @@ def _superseded(kinds: Sequence[LineFormat], found: Found) -> SourceReport | Non
 
 def _gone(
     archive: Archive, kinds: Sequence[LineFormat], given: Sequence[str] | None
-) -> Iterator[tuple[Kept, str, str]]:
-    """The sessions of files that are not there any more, with path and format."""
+) -> Iterator[tuple[str, str, str]]:
+    """The sessions of files that are not there any more, by their ids, with path and format."""
     names = {kind.name for kind in kinds}
     for header in list(archive.here()):
         source = header.source
@@ -120,19 +122,28 @@ def _gone(
         if given is not None and not any(_below(source.path, place) for place in given):
             continue
         if is_gone(source.path):
-            yield archive.kept(header.id), source.path, source.format
+            yield header.id, source.path, source.format
 
 
 def _below(path: str, place: str) -> bool:
     return path == place or path.startswith(place.rstrip("/") + "/")
 
 
-def _mark_gone(store: Store, kept: Kept, path: str, format: str, *, dry: bool) -> SourceReport:  # noqa: A002
+def _mark_gone(
+    store: Store,
+    archive: Archive,
+    session: str,
+    path: str,
+    format: str,  # noqa: A002
+    *,
+    dry: bool,
+) -> SourceReport:
     """Write down, once, that a source is gone; its session stays as it is."""
     tally = Tally(path)
-    tally.format, tally.session, tally.gone = format, kept.session, True
+    tally.format, tally.session, tally.gone = format, session, True
     error: PerdureError | None = None
     try:
+        kept = archive.kept(session)
         known = seen(store, kept.session, kept.position)
         if known is not None:
             tally.untouched(known)
@@ -144,12 +155,12 @@ def _mark_gone(store: Store, kept: Kept, path: str, format: str, *, dry: bool) -
 
 
 def _note(store: Store, kept: Kept, path: str, *, dry: bool) -> None:
-    if Stored.of(store.read_from(kept.session)).gone or dry:
+    stored = Stored.of(store.read_from(kept.session))
+    if stored.gone or dry:
         return
     known = seen(store, kept.session, kept.position)
-    last = 0 if known is None else known.time
     with Appender(store, kept, {}, dry=False) as to:
-        to.event(GONE, {"path": path}, last)
+        to.event(GONE, {"path": path}, stored.time)
         position = to.position
         if known is not None and position is not None:
             known.gone, known.position = True, position

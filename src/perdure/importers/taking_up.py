@@ -51,7 +51,7 @@ class Check(NamedTuple):
     Attributes:
         what: "command", "folder", "source" or "program".
         about: which one: a path, a program, or the name of an agent.
-        error: what is missing, with what to do instead as its hint; None: it is there.
+        error: what is missing, with what helps as its hint; None: it is there.
 
     """
 
@@ -81,6 +81,7 @@ class TakingUp(NamedTuple):
         checks: what was looked up, in the order in which it is needed.
         of: id in this store of the session that the command is about: that of a sub-agent's
         parent, if it is kept here; else the session itself.
+        otherwise: what goes without the agent, in words.
         note: what may keep the agent from finding it all the same, or None.
 
     """
@@ -91,6 +92,7 @@ class TakingUp(NamedTuple):
     cwd: str | None
     checks: tuple[Check, ...]
     of: str
+    otherwise: str
     note: str | None = None
 
     @property
@@ -114,6 +116,7 @@ class TakingUp(NamedTuple):
             "command": None if self.command is None else [*self.command],
             "cwd": self.cwd,
             "of": self.of,
+            "otherwise": self.otherwise,
             "note": self.note,
             "checks": [check.as_dict() for check in self.checks],
         }
@@ -151,21 +154,22 @@ def taking_up(
     if header is None or header.source is None or not taken_up_elsewhere(header):
         raise InvalidValue("id", f"{id!r} is no import", hint="store.resume takes it up")
     agent = agent_of(header) or header.source.format
+    otherwise = _elsewhere(id, agent)
     subject, command = _command(store, found, header)
     if command is None:
-        check = Check("command", agent, _no_command(agent, id, subagent=_is_subagent(header)))
-        return TakingUp(id, agent, None, cwd or header.cwd, (check,), id)
+        check = Check("command", agent, _no_command(agent, subagent=_is_subagent(header)))
+        return TakingUp(id, agent, None, cwd or header.cwd, (check,), id, otherwise)
     of = subject.id if subject is not None else id
     began = _folder(found if subject is None else subject, command)
     folder, note = cwd or began, None
     if command.needs_folder and folder != began:
         note = f"{agent} looks for a session by the folder in which it began"
     checks = [
-        _folder_check(of, folder, around),
-        _source_check(id, subject.header if subject is not None else None, agent, around),
-        _program_check(id, command.arguments[0], agent, around),
+        _folder_check(id, folder, around),
+        _source_check(subject.header if subject is not None else None, agent, around),
+        _program_check(command.arguments[0], agent, around),
     ]
-    return TakingUp(id, agent, command.arguments, folder, tuple(checks), of, note)
+    return TakingUp(id, agent, command.arguments, folder, tuple(checks), of, otherwise, note)
 
 
 def _command(
@@ -220,50 +224,43 @@ def _folder_check(id: str, folder: str | None, around: Surroundings) -> Check:
     if around.is_folder(folder):
         return Check("folder", folder)
     error = WorkspaceMissing(id, folder)
-    error.hint = f"bring it back, or {where}; or {_elsewhere(id)}"
+    error.hint = f"bring it back, or {where}"
     return Check("folder", folder, error)
 
 
-def _source_check(id: str, header: Header | None, agent: str, around: Surroundings) -> Check:
+def _source_check(header: Header | None, agent: str, around: Surroundings) -> Check:
     source = None if header is None else header.source
     if source is None or header is None:
-        hint = f"`perdure sync` keeps it; or {_elsewhere(id)}"
-        error = PerdureError("the session that this sub-agent belongs to is not kept here")
-        error.hint = hint
-        return Check("source", "", error)
+        reason = "the session that this sub-agent belongs to is not kept here"
+        return Check("source", "", PerdureError(reason, hint="`perdure sync` brings what there is"))
     path = source.path or ""
     if around.is_file(path):
         return Check("source", path)
-    reason = f"it is gone, so {agent} does not know the session any more"
+    reason = f"the source is gone, so {agent} does not know the session any more"
     if source.host is not None and source.host != around.host():
-        reason = f"it was found on {source.host}, and is not here"
-    put_back = f"`perdure export {shlex.quote(header.id)} FILE --format source` writes it anew"
-    return Check(
-        "source", path, StorageUnavailable(path, reason, hint=f"{put_back}; or {_elsewhere(id)}")
-    )
+        reason = f"the source is not here; it was found on {source.host}"
+    hint = f"`perdure export {shlex.quote(header.id)} FILE --format source` writes it anew"
+    return Check("source", path, StorageUnavailable(path, reason, hint=hint))
 
 
-def _program_check(id: str, program: str, agent: str, around: Surroundings) -> Check:
+def _program_check(program: str, agent: str, around: Surroundings) -> Check:
     if around.which(program) is not None:
         return Check("program", program)
-    hint = f"install {agent}, or add its folder to PATH; or {_elsewhere(id)}"
+    hint = f"install {agent}, or add its folder to PATH"
     return Check("program", program, PerdureError(f"{program} is not on the PATH", hint=hint))
 
 
-def _no_command(agent: str, id: str, *, subagent: bool) -> PerdureError:
+def _no_command(agent: str, *, subagent: bool) -> PerdureError:
     if subagent:
-        reason = f"it is a sub-agent of {agent}, and nothing tells whose"
-    else:
-        reason = f"{agent} has no command that takes up this session"
-    return PerdureError(reason, hint=_elsewhere(id))
+        return PerdureError(f"it is a sub-agent of {agent}, and nothing tells whose")
+    return PerdureError(f"{agent} has no command that takes up this session")
 
 
-def _elsewhere(id: str) -> str:
-    """What goes without its agent."""
+def _elsewhere(id: str, agent: str) -> str:
     quoted = shlex.quote(id)
     return (
-        f"go on without it: `perdure fork {quoted}` makes a session of perdure's own, "
-        f"`perdure resume {quoted} --format anthropic` prints the messages for another agent"
+        f"to go on without {agent}: `perdure fork {quoted}` makes a session of perdure's own, "
+        f"`perdure resume {quoted} --format anthropic` gives its messages to another agent"
     )
 
 

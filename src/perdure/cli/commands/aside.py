@@ -1,12 +1,11 @@
 """`perdure aside`: what a writer cut off or a repair replaced, listed or given out."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from perdure.cli import completing, output
-from perdure.cli.destination import output_options, put_out, write_new
+from perdure.cli.destination import Counted, output_options, put_out, write_new
 from perdure.cli.options import json_option, opened
 from perdure.store import Store
 
@@ -43,7 +42,7 @@ def command(
             raise click.UsageError("--output and --force go with a place", ctx=ctx)
         _list(store, session, as_json=as_json)
     elif target is not None:
-        counted = _Counted(store.open_aside(session, place))
+        counted = Counted(store.open_aside(session, place))
         write_new(target, counted)
         if as_json:
             name = str(Path(target).absolute())
@@ -52,19 +51,6 @@ def command(
             )
     else:
         put_out(f"what is kept as {place}", lambda: store.open_aside(session, place), force=force)
-
-
-class _Counted:
-    """Bytes in parts, counted as they pass."""
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts = parts
-        self.size = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._parts:
-            self.size += len(part)
-            yield part
 
 
 def _list(store: Store, session: str, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`perdure export`: a session and its sub-agents in one file."""
+"""`perdure export`: a session and its sub-agents in one file, or the file that was imported."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,18 @@ import click
 from perdure.backends import Backend
 from perdure.cli import completing, output
 from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
+from perdure.cli.destination import Counted, put_out, write_new
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
-from perdure.errors import PerdureError, SessionNotFound
+from perdure.errors import InvalidValue, PerdureError, SessionNotFound
 from perdure.store import Store
 
-__all__ = ["command"]
+__all__ = ["SOURCE", "command"]
+
+SOURCE = "source"
+"""What the file that was imported is called among the formats."""
+
+_COMPRESSED = (".zst", ".zstd")
 
 _LOGS = ("-wal", "-journal")
 """What SQLite keeps beside a file that is not complete in itself."""
@@ -25,25 +31,48 @@ _LOGS = ("-wal", "-journal")
 @click.option(
     "--format",
     "form",
-    type=click.Choice([BUNDLE]),
+    type=click.Choice([BUNDLE, SOURCE]),
     default=BUNDLE,
     show_default=True,
     help="The form of the file.",
 )
+@click.option(
+    "--generation",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of a source that was rewritten: as it was before; 0 is as it was found first.",
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, session: str, target: str, form: str, as_json: bool) -> int:
-    """Write a session with its sub-agents to one file.
+def command(
+    ctx: click.Context,
+    *,
+    session: str,
+    target: str,
+    form: str,
+    generation: int | None,
+    as_json: bool,
+) -> int:
+    """Write a session with its sub-agents to one file, or the file that it was imported from.
 
     A bundle keeps header, records and hashes as they are; large content is put into a folder
     beside it, `<name>.artifacts`. FILE is a path that ends in .perdure. A file that exists is
     refused, unless it is this very export, which is then continued. `perdure import bundle` reads
     it, and every command does with `--store FILE`.
 
-    JSON: {session, format, file, sessions and not_tried: as `perdure copy`}. Exit codes as `perdure
-    copy`.
+    With --format source, of an import: its source, byte for byte as it was found, in a new file
+    with mode 0600; - is the output.
+
+    JSON: {session, format, file, sessions and not_tried: as `perdure copy`}; of a source {session,
+    format, file, generation, size, compressed}, where compressed says that the bytes are those of
+    a compressed file. Exit codes as `perdure copy`; 2 if the session is no import.
     """
     store = opened(ctx)
+    if form == SOURCE:
+        _export_source(ctx, store, session, target, generation, as_json=as_json)
+        return Exit.OK
+    if generation is not None:
+        raise click.UsageError(f"--generation goes with --format {SOURCE}", ctx=ctx)
     headers = _family(store, session)
     told = Told(as_json=as_json)
     backend = bundle_at(target)
@@ -67,6 +96,53 @@ def command(ctx: click.Context, session: str, target: str, form: str, as_json: b
     elif code is Exit.OK:
         output.line(f"{output.counted(len(headers), 'session')} in {target}")
     return code
+
+
+def _export_source(
+    ctx: click.Context,
+    store: Store,
+    session: str,
+    target: str,
+    generation: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the source of an import to a new file, or print it.
+
+    Raises:
+        InvalidValue: it is no import, or there is no such generation.
+        PerdureError: the file exists; or as `source_bytes`.
+
+    """
+    from perdure.importers.stored_lines import last_generation, source_bytes, stored_parts
+
+    if target == "-" and as_json:
+        raise click.UsageError("--json and - do not go together", ctx=ctx)
+    header = store.inspect(session).header
+    last = last_generation(store, session)
+    if header is not None and (header.source is None or header.vocabulary is not None):
+        reason = f"{session!r} is no import, so it has no source"
+        raise InvalidValue("ID", reason, hint=f"perdure export ID FILE --format {BUNDLE}")
+    if generation is not None and generation > last:
+        hint = "it was never rewritten" if not last else f"there are 0 to {last}"
+        raise InvalidValue("--generation", f"there is no {generation}", hint=hint)
+    squeezed = bool(stored_parts(store, session, generation))
+    path = "" if header is None or header.source is None else header.source.path or ""
+    if path.endswith(_COMPRESSED) and not squeezed:
+        output.warning("its compressed bytes are not kept; this is its text")
+    if target == "-":
+        what = f"the source of {session}"
+        put_out(what, lambda: source_bytes(store, session, generation), force=False)
+        return
+    counted = Counted(source_bytes(store, session, generation))
+    write_new(target, counted)
+    if as_json:
+        name = str(Path(target).absolute())
+        body = {"session": session, "format": SOURCE, "file": name}
+        of = last if generation is None else generation
+        output.document({**body, "generation": of, "size": counted.size, "compressed": squeezed})
+    else:
+        output.line(f"{output.counted(counted.size, 'byte')} in {target}")
 
 
 def _family(store: Store, session: str) -> dict[str, str]:

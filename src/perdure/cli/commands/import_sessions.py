@@ -1,23 +1,23 @@
 """`perdure import`: sessions of other agents, and bundles, into the store."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from perdure.cli import output
 from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
 from perdure.cli.exits import Exit, exit_code, worst
+from perdure.cli.imported import source_lines, total_lines
 from perdure.cli.options import json_option, opened
 from perdure.errors import PerdureError
-from perdure.importers.formats import FORMATS
+from perdure.importers.formats import format_names
 from perdure.store import Store
 
 __all__ = ["command"]
 
 
 @click.command("import")
-@click.argument("format_name", type=click.Choice(sorted([*FORMATS, BUNDLE])))
+@click.argument("format_name", type=click.Choice(sorted([*format_names(), BUNDLE])))
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False)
 )
@@ -27,12 +27,14 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
     """Import sessions of other agents, or bundles of `perdure export`.
 
     Every line of the files, or of all session files in a folder, is kept as it is. Importing again
-    adds only what is new; sources are never changed.
+    adds only what is new; sources are never changed. `perdure sync` finds the files of all agents
+    by itself; here the format is said, so that a file is taken for one of it though nothing in it
+    shows it.
 
-    JSON: {format, found, new, unchanged, left_out, problem_count, sources: [{path, session, found,
-    new, unchanged, left_out, problems: [{path, line, offset, reason}], problem_count, skipped,
-    error: {code, message, hint}}]}. Exit code 1 if a file could not be imported, or if no line of
-    it was sound.
+    JSON: {format, states: {state: number}, found, new, unchanged, large, problem_count, sources:
+    [{path, format, session, state, found, new, unchanged, large, problems: [{path, line, offset,
+    reason}], problem_count, skipped, error: {code, message, hint}}]}, as `perdure sync`. Exit code
+    1 if a file could not be imported, or if no line of it was sound.
 
     A bundle's sessions are copied as by `perdure copy`, and so are JSON and exit codes: {format,
     sources: [{path, sessions, not_tried}]}. The file may be anybody's: it is only read, and what it
@@ -43,16 +45,14 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
     from perdure.importers import import_sessions
 
     report = import_sessions(opened(ctx), format_name, paths)
-    body = report.as_dict()
     if as_json:
-        output.document(body)
+        output.document(report.as_dict())
     else:
-        for source in body["sources"]:
-            _print(source)
-        output.line(
-            "{found} lines found, {new} new, {unchanged} unchanged, {left_out} left out, "
-            "{problem_count} problems".format_map(body)
-        )
+        for source in report.sources:
+            for line in source_lines(source):
+                output.line(line)
+        for line in total_lines(report):
+            output.line(line)
     return Exit.FAILED if report.failed or report.doubtful else Exit.OK
 
 
@@ -89,19 +89,3 @@ def _import_bundle(bundle: Store, store: Store, told: Told) -> None:
         sessions = [entry.id for entry in here.list()]
         copy_each(here, store.namespace(*parts), sessions, told, parts)
         waiting += [(*parts, part) for part in reversed(here.namespaces())]
-
-
-def _print(source: dict[str, Any]) -> None:
-    output.line(source["path"])
-    if source["error"] is not None:
-        output.line(f"  error: {source['error']['message']}")
-        output.line(f"  hint: {source['error']['hint']}")
-    elif source["skipped"] is not None:
-        output.line(f"  skipped: {source['skipped']}")
-    else:
-        counts = "{found} lines, {new} new, {unchanged} unchanged".format_map(source)
-        output.line(f"  {counts} -> {source['session']}")
-    for problem in source["problems"]:
-        output.line("  line {line}, byte {offset}: {reason}".format_map(problem))
-    if source["problem_count"] > len(source["problems"]):
-        output.line(f"  {source['problem_count'] - len(source['problems'])} more problems")

@@ -8,39 +8,99 @@ import click
 from perdure.backends.base import Entry
 from perdure.cli import output
 from perdure.cli.options import json_option, opened
+from perdure.cli.progress import Progress
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable
 from perdure.store import Store
+from perdure.store.abstract import Abstract, abstract_of
 
 __all__ = ["command"]
 
+_OWN = "perdure"
+"""Whose sessions are no imports."""
+
+_TITLE_CHARS = 60
+
 
 @click.command("ls")
+@click.option(
+    "--titles", is_flag=True, help="With title and last activity; reads the log of each session."
+)
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="Only sessions of this agent, or of this format; perdure: its own.",
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, *, titles: bool, agent: str | None, as_json: bool) -> None:
     """List the sessions, the newest first.
 
     Damaged ones are listed with the reason, as far as it shows without reading their logs. The
     namespaces directly below are named; their sessions are listed with --namespace. The status is
     that of the log's end: that a turn was left open is told by `perdure show` and `verify`.
 
-    JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, reason}],
-    "namespaces": [name]}. Times are Unix milliseconds; what is not known is null.
+    With --titles each log is read, which takes its time: then agent, title and last activity are
+    listed, the session first in which something came last. Without a title it is what somebody
+    asked first.
+
+    JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, agent, origin,
+    reason}], "namespaces": [name]}, with --titles title, named and active_at for each session as
+    well; named says that the title was given. Times are Unix milliseconds; what is not known is
+    null.
     """
     store = opened(ctx)
-    rows = [_row(store, entry) for entry in store.list()]
-    rows.sort(key=lambda row: -1 if row["created_at"] is None else row["created_at"], reverse=True)
+    progress = Progress(as_json=as_json, few=True)
+    entries = [entry for entry in store.list() if _is_of(entry, agent)]
+    rows = []
+    for number, entry in enumerate(entries):
+        if titles:
+            progress.bar(number, len(entries), "sessions")
+        rows.append(_row(store, entry) | (_abstract(store, entry) if titles else {}))
+    progress.clear()
+    by = "active_at" if titles else "created_at"
+    rows.sort(key=lambda row: -1 if row[by] is None else row[by], reverse=True)
     below = store.namespaces()
     if as_json:
         output.document({"sessions": rows, "namespaces": below})
         return
-    if rows:
+    if rows and titles:
+        headings = ["STATUS", "LAST EVENT (UTC)", "AGENT", "TITLE", "ID"]
+        output.table([headings, *map(_titled, rows)])
+    elif rows:
         headings = ["STATUS", "CREATED (UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]
         output.table([headings, *map(_cells, rows)], right=(2, 3))
     else:
-        output.line(f"no sessions in {ctx.find_root().obj}")
+        whose = "" if agent is None else f" of {agent}"
+        output.line(f"no sessions{whose} in {ctx.find_root().obj}")
     if below:
         output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
+
+
+def _is_of(entry: Entry, agent: str | None) -> bool:
+    """Whether it is a session of an agent, by the name of the program or of its format."""
+    if agent is None:
+        return True
+    source = None if entry.header is None else entry.header.source
+    names = [_agent(entry), *([] if source is None else [source.format])]
+    return agent.casefold() in [name.casefold() for name in names]
+
+
+def _agent(entry: Entry) -> str:
+    if entry.header is None or entry.header.source is None:
+        return _OWN
+    from perdure.importers.taking_up import agent_of
+
+    return agent_of(entry.header) or _OWN
+
+
+def _abstract(store: Store, entry: Entry) -> dict[str, Any]:
+    try:
+        found = abstract_of(store, entry.id)
+    except PerdureError:
+        # What is wrong with it stands in its status, or is told by `verify`.
+        created = None if entry.header is None else entry.header.created_at
+        found = Abstract(None, named=False, active_at=created)
+    return found._asdict()
 
 
 def _row(store: Store, entry: Entry) -> dict[str, Any]:
@@ -53,6 +113,8 @@ def _row(store: Store, entry: Entry) -> dict[str, Any]:
         "bytes": None,
         "cwd": None,
         "source": None,
+        "agent": _agent(entry),
+        "origin": None if header is None else header.origin,
         "reason": entry.problem.reason if entry.problem is not None else None,
     }
     if header is None:
@@ -89,3 +151,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
     events, size = ("-" if row[name] is None else str(row[name]) for name in ("events", "bytes"))
     last = f"({row['reason']})" if row["reason"] else row["cwd"] or ""
     return [row["status"], created, events, size, row["id"], last]
+
+
+def _titled(row: dict[str, Any]) -> list[str]:
+    last = "-" if row["active_at"] is None else output.timestamp(row["active_at"])
+    agent = f"{row['agent']}, sub-agent" if row["origin"] == "subagent" else row["agent"]
+    title = f"({row['reason']})" if row["reason"] else row["title"] or "-"
+    return [row["status"], last, agent, output.cut(title, _TITLE_CHARS), row["id"]]

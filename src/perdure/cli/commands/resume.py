@@ -1,14 +1,16 @@
 """`perdure resume`: what a run would go on with, without going on."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from perdure.cli import output
 from perdure.cli.chosen import chosen, session_or_last
+from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.cli.summary import in_words, state_lines
-from perdure.store import Inspection
+from perdure.store import Inspection, Store
 from perdure.store.state import State
 from perdure.views import conversation
 from perdure.views.providers import FORMATS
@@ -26,6 +28,13 @@ __all__ = ["command"]
 )
 @click.option("--agent", metavar="NAME", help="Whose messages; needed where several agents spoke.")
 @click.option("--at", metavar="TURN", help="As it was at the end of this turn.")
+@click.option(
+    "--cwd",
+    type=click.Path(),
+    metavar="PATH",
+    help="Of an import: where its folder is now.",
+)
+@click.option("--state", "as_state", is_flag=True, help="Of an import: its state all the same.")
 @json_option
 @click.pass_context
 def command(
@@ -36,21 +45,35 @@ def command(
     form: str | None,
     agent: str | None,
     at: str | None,
+    cwd: str | None,
+    as_state: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Show what a run would go on with: its state, or with --format its messages.
 
     Changes nothing: what a dead writer left open is shown as the next writer will close it. The
     beginning of an id will do if it is the only one.
 
+    Of an import it prints the command with which the agent that wrote it takes it up, to be run in
+    a shell; of a sub-agent that of its parent. First it looks whether folder, file and program are
+    there: what is missing is named, with what to do instead. With --format it prints the messages
+    here too, for any other agent; `perdure fork` goes on with it in perdure.
+
     JSON: {session, state: {…}}; with --format {session, agent, format, messages: […]}, and only
-    with --json all in ASCII. Exit code 5 if there is no such session, 2 if several are meant.
+    with --json all in ASCII; of an import {session, agent, command: [argument] or null, cwd, of,
+    otherwise, note, checks: [{what, about, holds, error: {code, message, hint}}]}, where `of` is
+    the session that the command is about. Exit code 1 if something is missing, 5 if there is no
+    such session, 2 if several are meant.
     """
     store = opened(ctx)
     found = store.inspect(chosen(ctx, store, session, last=last))
     if form is None and agent is None and at is None:
+        if _is_import(found) and not as_state:
+            return _show_command(store, found.id, cwd, as_json=as_json)
+        if cwd is not None:
+            raise click.UsageError("--cwd is for imports, without --state", ctx=ctx)
         _show_state(found, as_json=as_json)
-        return
+        return Exit.OK
     messages = found.messages(agent, at=at, format=form or "neutral")
     if as_json or form is not None:
         body = {"session": found.id, "agent": agent, "format": form or "neutral"}
@@ -58,6 +81,40 @@ def command(
     else:
         for message in messages:
             _show_message(message)
+    return Exit.OK
+
+
+def _is_import(found: Inspection) -> bool:
+    """Whether it goes on in its own agent; who asks for any other loads nothing of importers."""
+    if found.header is None or found.header.source is None:
+        return False
+    from perdure.importers.taking_up import taken_up_elsewhere
+
+    return taken_up_elsewhere(found.header)
+
+
+def _show_command(store: Store, id: str, cwd: str | None, *, as_json: bool) -> Exit:
+    """What its own agent takes it up with; nothing of it for a shell if something is missing."""
+    from perdure.importers.taking_up import taking_up
+
+    place = None if cwd is None else str(Path(cwd).absolute())
+    found = taking_up(store, id, cwd=place)
+    code = worst(exit_code(error) for error in found.missing)
+    if as_json:
+        output.document(found.as_dict())
+    for error in found.missing:
+        output.failure(error, code, as_json=as_json)
+    if as_json:
+        return code
+    if found.missing:
+        output.warning(found.otherwise)
+        return code
+    if found.of != id:
+        output.warning(f"a sub-agent: this takes up the session that it belongs to, {found.of}")
+    if found.note is not None:
+        output.warning(found.note)
+    output.line(str(found.line))
+    return code
 
 
 def _show_state(found: Inspection, *, as_json: bool) -> None:

@@ -1,0 +1,185 @@
+"""`perdure sync`: what the agents of this machine keep, brought into the store."""
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from perdure.cli import output
+from perdure.cli.exits import Exit
+from perdure.cli.imported import source_lines, total_lines
+from perdure.cli.options import json_option, opened
+from perdure.cli.progress import Progress
+from perdure.importers import ImportReport, SourceReport, format_names, places, sync
+from perdure.importers import Progress as HowFar
+from perdure.importers.following import Follower, gone_before, whereabouts
+from perdure.runtime import SYSTEM
+
+__all__ = ["Telling", "command", "follow"]
+
+_NEWS = frozenset({"new", "grown", "rewritten", "gone"})
+_FINE = (None, None, 0)
+
+
+@click.command("sync")
+@click.option(
+    "--from",
+    "paths",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(),
+    help="A file or folder, in place of the agents' own; repeatable.",
+)
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    type=click.Choice(format_names()),
+    help="Only sessions of this format; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and store nothing.")
+@click.option("--watch", is_flag=True, help="Go on until it is interrupted.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=2,
+    show_default=True,
+    help="How long --watch waits between two looks.",
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    paths: tuple[str, ...],
+    formats: tuple[str, ...],
+    dry_run: bool,
+    watch: bool,
+    interval: float,
+    as_json: bool,
+) -> int:
+    """Bring the store up to date with the sessions of the agents on this machine.
+
+    Finds the folders of Claude Code, Codex and deepseek-harness, recognises each file, and keeps
+    every line as it is. Again: only what is new is read and stored. What is not there any more
+    stays here, and is marked as gone. Sources are only read, and never locked. A line is printed
+    for each file that is not as it was before, and sums at the end. Whatever ends it, the next one
+    goes on from there.
+
+    With --watch the files are looked at again and again, and only those that changed are read;
+    Ctrl-C ends it.
+
+    JSON: {format: null, states: {state: number}, found, new, unchanged, large, problem_count,
+    sources: [{path, format, session, state, found, new, unchanged, large, problems: [{path, line,
+    offset, reason}], problem_count, skipped, error: {code, message, hint}}]}. States count files:
+    new, grown, rewritten, unchanged, gone, skipped, failed; found, new, unchanged and large count
+    lines. With --watch that is one line for each look that found something, with what changed
+    alone. Exit code 1 if a file could not be imported; damage in a source is kept as it is, and
+    told.
+    """
+    if watch and dry_run:
+        raise click.UsageError("--watch and --dry-run do not go together", ctx=ctx)
+    store, chosen = opened(ctx), formats or None
+    told = Telling(gone_before(store), as_json=as_json)
+    if not (paths or places(chosen) or as_json):
+        _say_where(chosen)
+        if not watch:
+            return Exit.OK
+    if watch:
+        follower = Follower(store, paths or None, formats=chosen)
+        try:
+            follow(follower, told, lambda: SYSTEM.sleep(interval))
+        except KeyboardInterrupt:
+            told.end()
+        return Exit.OK
+    report = sync(store, paths or None, formats=chosen, dry_run=dry_run, progress=told.progress)
+    told.rest(report)
+    if as_json:
+        output.document(report.as_dict())
+        return Exit.FAILED if report.failed else Exit.OK
+    for line in total_lines(report):
+        output.line(line)
+    if dry_run:
+        output.line("nothing was stored")
+    return Exit.FAILED if report.failed else Exit.OK
+
+
+class Telling:
+    """Tells of each source that is not as it was, as soon as it is known.
+
+    Attributes:
+        as_json: whether programs are told, at the end, and people nothing.
+        changed: the sources that were told of since this was emptied.
+
+    """
+
+    def __init__(self, gone: set[str], *, as_json: bool) -> None:
+        """`gone` are the files of which it was told before that they are gone."""
+        self._gone = gone
+        self.as_json = as_json
+        self._progress = Progress(as_json=as_json, few=True)
+        self._wrong: dict[str, tuple[object, ...]] = {}
+        self._passed = 0
+        self._new = 0
+        self.changed: list[SourceReport] = []
+
+    def progress(self, far: HowFar) -> None:
+        """Between two files."""
+        # Behind the last file comes what is gone: then the last report is not that of the file.
+        if far.done == self._passed + 1 and far.done < far.total and far.last is not None:
+            self._passed = far.done
+            self._tell(far.last)
+        self._progress.bar(far.done, far.total, f"files, {output.counted(self._new, 'new line')}")
+
+    def rest(self, report: ImportReport) -> None:
+        """What was not told yet of a report that is complete."""
+        self.end()
+        for source in report.sources[self._passed :]:
+            self._tell(source)
+        self._passed = self._new = 0
+
+    def end(self) -> None:
+        """Leave a clean line."""
+        self._progress.clear()
+
+    def _tell(self, source: SourceReport) -> None:
+        self._new += source.new
+        gone, known = source.state == "gone", source.path in self._gone
+        (self._gone.add if gone else self._gone.discard)(source.path)
+        if gone and known and source.error is None:
+            return
+        error = None if source.error is None else source.error.message
+        wrong = (source.skipped, error, source.problem_count)
+        # What stays wrong is told once.
+        before, self._wrong[source.path] = self._wrong.get(source.path, _FINE), wrong
+        if source.state not in _NEWS and wrong == before:
+            return
+        self.changed.append(source)
+        if not self.as_json:
+            self._progress.clear()
+            for line in source_lines(source):
+                output.line(line)
+            output.flush()
+
+
+def follow(follower: Follower, told: Telling, wait: Callable[[], None]) -> None:
+    """Look again and again, and wait in between; ends only by what `wait` or a look raises."""
+    while True:
+        report = follower.follow(told.progress)
+        told.rest(report)
+        if told.changed and told.as_json:
+            output.json_line(ImportReport(None, tuple(told.changed)).as_dict())
+            output.flush()
+        told.changed.clear()
+        wait()
+
+
+def _say_where(formats: Sequence[str] | None) -> None:
+    """Nothing is there: which places were looked at, and what changes them."""
+    output.line("no folder of an agent is here; these places were looked at:")
+    for agent, folders, variables in whereabouts(formats):
+        for folder in folders:
+            output.line(f"    {agent}: {folder}")
+        if variables:
+            output.line(f"        elsewhere if {' or '.join(variables)} says so")
+    output.line("name files or folders with --from PATH")

@@ -1,0 +1,94 @@
+"""What a listing says of a session besides its header: what it is called, when it was at work."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perdure.lenses.lines import place_of
+from perdure.model.event import Event
+from perdure.model.header import Header
+from perdure.model.vocabulary import UserMessage, fitting
+from perdure.store.state import State
+from perdure.store.store import Store
+
+__all__ = ["Abstract", "abstract_of"]
+
+_TITLE_CHARS = 200
+
+
+class Abstract(NamedTuple):
+    """A session in two facts.
+
+    Attributes:
+        title: the title that it was given last; else the beginning of what somebody asked first,
+            on one line; None if nobody did. At most 200 characters.
+        named: whether the title was given.
+        active_at: time of its last event, of an import of its last line, Unix milliseconds;
+            without any, when it was created. None without a header.
+
+    """
+
+    title: str | None
+    named: bool
+    active_at: int | None
+
+
+def abstract_of(store: Store, id: str) -> Abstract:
+    """What to list a session by. Reads its log, and changes nothing.
+
+    Raises:
+        SessionNotFound: there is none.
+        SessionDamaged, FormatUnsupported, StorageUnavailable: the log cannot be read.
+
+    """
+    found = store.inspect(id)
+    fold = found.fold(closed=False)
+    given = State(fold).title
+    named = given is not None and bool(given.strip())
+    title = given if named else _first_prompt(fold.history())
+    active_at = None if found.header is None else found.header.created_at
+    last = _last_time(store, id, fold.position.seq, lines=_is_import(found.header))
+    active_at = active_at if last is None else last
+    return Abstract(None if title is None else _line(title), named, active_at)
+
+
+def _is_import(header: Header | None) -> bool:
+    return header is not None and header.source is not None and header.vocabulary is None
+
+
+def _last_time(store: Store, id: str, seq: int, *, lines: bool) -> int | None:
+    """Time of the last event, or of the last one that is a line; what is behind it is of us."""
+    many = 1
+    while seq >= 0:
+        start = max(seq + 1 - many, 0)
+        events = store.read_from(id, start)
+        times = [event.time for event in events if not lines or place_of(event) is not None]
+        if times or not start:
+            return times[-1] if times else None
+        many *= 16
+    return None
+
+
+def _first_prompt(events: Iterator[Event]) -> str | None:
+    """What a person typed first; what an agent said in a person's name has a source."""
+    for event in events:
+        if event.type != "user/message":
+            continue
+        found = fitting(event)
+        if isinstance(found, UserMessage) and found.source is None:
+            text = " ".join(_texts(found.content)).strip()
+            if text:
+                return text
+    return None
+
+
+def _texts(content: list[dict[str, object]]) -> Iterator[str]:
+    for block in content:
+        text = block.get("text") if block.get("type") == "text" else None
+        if isinstance(text, str):
+            yield text
+
+
+def _line(text: str) -> str:
+    """On one line, and not longer than a line may be."""
+    words = " ".join(text[: _TITLE_CHARS * 8].split())
+    return words if len(words) <= _TITLE_CHARS else f"{words[: _TITLE_CHARS - 1]}…"

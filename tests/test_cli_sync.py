@@ -1,0 +1,525 @@
+"""`perdure sync`, `import` and `ls --titles`: what they find, keep, say, and leave alone."""
+
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.cli.commands.sync import Telling, follow
+from perdure.cli.exits import Exit
+from perdure.cli.progress import Progress
+from perdure.importers import ImportReport, sync
+from perdure.importers.files import SourceFile
+from perdure.importers.following import Follower, gone_before, whereabouts
+from perdure.runtime import SYSTEM
+from perdure.store.abstract import abstract_of
+from tests.command_line import Line
+from tests.homes import CHILD, PARENT, Home
+from tests.sources import DATA, HEADER, record
+
+BANNED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home in which no agent was ever at work."""
+    return Home(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def home(empty: Home) -> Home:
+    """A home in which each agent has been at work."""
+    empty.fill()
+    return empty
+
+
+@pytest.fixture
+def store(line: Line) -> Iterator[perdure.Store]:
+    with perdure.open(line.location) as opened:
+        yield opened
+
+
+def states(report: Any) -> dict[str, str]:
+    """The state of each file by its name."""
+    return {Path(each["path"]).name: each["state"] for each in report["sources"]}
+
+
+def grow(path: Path, text: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text)
+
+
+# --- sync -----------------------------------------------------------------------------------------
+
+
+def test_sync_brings_in_what_every_agent_keeps(line: Line, home: Home) -> None:
+    """Each file is found, recognised and kept; damage in one is told and is no failure."""
+    shown = line("sync")
+    assert shown.exit_code == Exit.OK, shown.output
+    for path in (home.parent, home.child, home.rollout, home.harness):
+        assert f"new        {path}\n" in shown.stdout
+    assert f"{home.harness}:182, byte 89081: the compressed frame at byte" in shown.stdout
+    assert shown.stdout.endswith("4 files: 4 new\n208 lines, 208 new, 1 problem\n")
+
+
+def test_sync_twice_stores_nothing_new(line: Line, home: Home) -> None:
+    """Again nothing is new, and files without anything to say are only counted."""
+    line("sync")
+    again = line("sync")
+    assert (again.exit_code, str(home.parent) in again.stdout) == (Exit.OK, False)
+    assert again.stdout.endswith("4 files: 4 unchanged\n208 lines, 0 new, 1 problem\n")
+    assert str(home.harness) in again.stdout
+
+
+def test_sync_tells_programs_all_of_it(line: Line, home: Home) -> None:
+    """With --json the report of the library is the one document, and people are told nothing."""
+    first = line.json("sync")
+    assert (first["states"], first["new"], first["problem_count"]) == ({"new": 4}, 208, 1)
+    formats = {each["format"] for each in first["sources"]}
+    assert formats == {"claude-code", "codex", "deepseek-harness"}
+    assert set(first["sources"][0]) == {
+        "path", "format", "session", "state", "found", "new", "unchanged", "large", "problems",
+        "problem_count", "skipped", "error",
+    }  # fmt: skip
+    assert line.json("sync")["states"] == {"unchanged": 4}
+    assert home.parent.name in states(first)
+
+
+def test_sync_tells_what_became_of_each_file(line: Line, home: Home) -> None:
+    """A file that grew, was rewritten or is gone has a line that says so; gone is told once."""
+    line("sync")
+    grow(home.parent, home.parent.read_bytes().splitlines(keepends=True)[-1])
+    lines = home.rollout.read_bytes().splitlines(keepends=True)
+    home.rollout.write_bytes(b"".join(lines[:-2]))
+    home.child.unlink()
+    shown = line("sync")
+    assert shown.exit_code == Exit.OK
+    assert f"grown      {home.parent}\n    4 lines, 1 new in claude-code:{PARENT}:" in shown.stdout
+    assert f"rewritten  {home.rollout}\n" in shown.stdout
+    assert f"gone       {home.child}\n    the file is not there any more; 4 lines" in shown.stdout
+    assert "4 files: 1 grown, 1 rewritten, 1 unchanged, 1 gone\n" in shown.stdout
+    again = line("sync")
+    assert str(home.child) not in again.stdout
+    assert "4 files: 3 unchanged, 1 gone\n" in again.stdout
+
+
+def test_sync_that_only_looks_stores_nothing(line: Line, home: Home) -> None:
+    """A dry run says what would be done, and no store appears."""
+    shown = line("sync", "--dry-run")
+    assert shown.exit_code == Exit.OK
+    assert f"new        {home.parent}\n" in shown.stdout
+    assert shown.stdout.endswith("nothing was stored\n")
+    assert not line.location.exists()
+    assert line.json("sync", "--dry-run")["states"] == {"new": 4}
+
+
+def test_sync_looks_where_it_is_told(line: Line, home: Home) -> None:
+    """--from takes files and folders in place of the agents' own, --format only what is its."""
+    report = line.json("sync", "--from", str(home.parent), "--from", str(home.rollout.parent))
+    assert states(report) == {home.parent.name: "new", home.rollout.name: "new"}
+    assert states(line.json("sync", "--format", "codex")) == {home.rollout.name: "unchanged"}
+    assert line("sync", "--format", "nothing").exit_code == Exit.USAGE
+
+
+def test_sync_follows_the_variables_of_the_agents(
+    line: Line, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable by which an agent keeps its sessions elsewhere leads there."""
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.setenv("CODEX_HOME", str(home.folder / ".codex"))
+    assert states(line.json("sync")) == {home.rollout.name: "new"}
+
+
+def test_sync_says_where_it_looked(line: Line, empty: Home) -> None:
+    """Where no agent has a folder, the places are named, and the variables that change them."""
+    shown = line("sync")
+    assert shown.exit_code == Exit.OK
+    for part in (
+        f"    Claude Code: {empty.folder}/.claude/projects\n",
+        "elsewhere if CLAUDE_CONFIG_DIR says so\n",
+        f"    Codex: {empty.folder}/.codex/sessions\n",
+        "elsewhere if CODEX_HOME says so\n",
+        f"    deepseek-harness: {empty.folder}/.dsh/sessions\n",
+        "elsewhere if DSH_HOME says so\n",
+        "--from PATH",
+    ):
+        assert part in shown.stdout
+    assert line.json("sync")["sources"] == []
+    assert not line.location.exists()
+    assert [each.agent for each in whereabouts(["codex"])] == ["Codex"]
+
+
+def test_sync_ends_with_1_if_a_file_fails(line: Line, home: Home) -> None:
+    """A file that cannot be read is named with what to do, and keeps no other from its turn."""
+    missing = home.folder / "none.jsonl"
+    shown = line("sync", "--from", str(missing), "--from", str(home.parent))
+    assert shown.exit_code == Exit.FAILED
+    assert f"failed     {missing}\n    error: {missing}: No such file" in shown.stdout
+    assert "    hint: " in shown.stdout
+    assert "2 files: 1 new, 1 failed\n" in shown.stdout
+    line.json("sync", "--from", str(missing), ends=Exit.FAILED)
+
+
+def test_sync_says_why_a_file_is_skipped(line: Line, home: Home) -> None:
+    """What is none of the formats, and what was deleted here, is named with the reason."""
+    (home.folder / "notes.jsonl").write_text('{"note": 1}\n')
+    line("sync", "--from", str(home.parent))
+    (row,) = line.json("ls")["sessions"]
+    line("rm", row["id"])
+    shown = line("sync", "--from", str(home.folder))
+    assert "its first lines open no session of claude-code, codex or deep" in shown.stdout
+    assert f"skipped    {home.parent}\n    " in shown.stdout
+    assert "2 skipped" in shown.stdout
+
+
+def test_problems_are_told_with_their_place_and_bounded(line: Line, tmp_path: Path) -> None:
+    """Of a file with many problems the first five are named, and how many more there are."""
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(HEADER + b"noise\n" * 8)
+    shown = line("sync", "--from", str(path))
+    assert shown.exit_code == Exit.OK
+    places = [text for text in shown.stdout.splitlines() if text.startswith(f"    {path}:")]
+    assert len(places) == 5
+    assert places[0].startswith(f"    {path}:2, byte {len(HEADER)}: not JSON")
+    assert "    and 3 more problems\n" in shown.stdout
+    assert shown.stdout.endswith("9 lines, 9 new, 8 problems\n")
+
+
+def test_sync_prints_nothing_hostile(line: Line, home: Home) -> None:
+    """Names of files and ids of sources are escaped."""
+    path = home.rollout.with_name("rollout-\x1b[31m\u202e.jsonl")
+    home.rollout.rename(path)
+    shown = line("sync")
+    assert BANNED.search(shown.stdout) is None
+    assert r"rollout-\x1b[31m\u202e.jsonl" in shown.stdout
+    assert line("sync", "--json").stdout.isascii()
+
+
+# --- watch ----------------------------------------------------------------------------------------
+
+
+class Script:
+    """What happens while a watch waits, step by step; after the last one somebody ends it."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._steps = iter(steps)
+
+    def __call__(self, _seconds: float = 0) -> None:
+        step = next(self._steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+
+def nothing() -> None:
+    """A step in which nothing happens."""
+
+
+def watched(line: Line, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> Any:
+    """What a watch says, with what happens in between."""
+    script = Script(*steps)
+    monkeypatch.setattr(type(SYSTEM), "sleep", lambda _self, seconds: script(seconds))
+    result = line("sync", "--watch", "--json")
+    assert result.exit_code == Exit.OK, result.output
+    return [json.loads(text) for text in result.stdout.splitlines()]
+
+
+def test_watch_tells_what_changes_and_ends_when_interrupted(
+    line: Line, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look that finds something is one line with what changed; Ctrl-C ends it with 0."""
+    last = home.parent.read_bytes().splitlines(keepends=True)[-1]
+    other = home.rollout.with_name(home.rollout.name.replace("019b2ea4", "119b2ea4"))
+    found = watched(
+        line,
+        monkeypatch,
+        nothing,
+        lambda: grow(home.parent, last),
+        nothing,
+        lambda: other.write_bytes(home.rollout.read_bytes()),
+        home.child.unlink,
+        nothing,
+    )
+    assert [states(each) for each in found[1:]] == [
+        {home.parent.name: "grown"},
+        {other.name: "new"},
+        {home.child.name: "gone"},
+    ]
+    assert found[0]["states"] == {"new": 4}
+    assert len(line.json("ls")["sessions"]) == 5
+
+
+def test_watch_prints_lines_for_people(
+    line: Line, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People get the lines of the files that changed, and no sums in between."""
+    last = home.parent.read_bytes().splitlines(keepends=True)[-1]
+    script = Script(lambda: grow(home.parent, last), nothing)
+    monkeypatch.setattr(type(SYSTEM), "sleep", lambda _self, seconds: script(seconds))
+    shown = line("sync", "--watch", "--from", str(home.parent), "--interval", "5")
+    assert shown.exit_code == Exit.OK
+    said = [text.split()[0] for text in shown.stdout.splitlines() if not text.startswith(" ")]
+    assert said == ["new", "grown"]
+
+
+def test_watch_opens_only_what_changed(
+    store: perdure.Store, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at files that nobody touched opens none, and one at a changed file that alone."""
+    follower = Follower(store)
+    assert len(follower.follow().sources) == 4
+    opened: list[str] = []
+    begin = SourceFile.__init__
+
+    def counted(self: SourceFile, path: str) -> None:
+        opened.append(path)
+        begin(self, path)
+
+    monkeypatch.setattr(SourceFile, "__init__", counted)
+    assert follower.follow().sources == ()
+    assert opened == []
+    grow(home.rollout, home.rollout.read_bytes().splitlines(keepends=True)[-1])
+    assert follower.follow().states == {"grown": 1}
+    assert {*opened} == {str(home.rollout)}
+
+
+def test_watch_does_not_take_for_its_own_what_nothing_shows(
+    store: perdure.Store, home: Home
+) -> None:
+    """With one format alone, a file that comes and is not of it is skipped, as at the start."""
+    follower = Follower(store, [home.folder], formats=["codex"])
+    assert follower.follow().states == {"new": 1, "skipped": 2}
+    home.rollout.with_name("other.jsonl").write_text('{"note": 1}\n')
+    report = follower.follow()
+    assert report.states == {"unchanged": 1, "skipped": 1}
+    assert len(store.list()) == 1
+
+
+def test_watch_tries_again_what_failed(store: perdure.Store, home: Home) -> None:
+    """A file that could not be imported is tried again, though nobody touched it since."""
+    sync(store, [home.parent])
+    grow(home.parent, home.parent.read_bytes().splitlines(keepends=True)[-1])
+    (entry,) = store.list()
+    with store.writer(entry.id):
+        follower = Follower(store, [home.parent])
+        assert follower.follow().states == {"failed": 1}
+    assert follower.follow().states == {"grown": 1}
+    assert follower.follow().sources == ()
+
+
+def test_what_stays_wrong_is_told_once(store: perdure.Store, home: Home) -> None:
+    """A watch names the problem of a file once, and again when there are more."""
+    path = home.rollout.with_name("session.jsonl")
+    path.write_bytes(HEADER + b"noise\n")
+    told = Telling(set(), as_json=True)
+    follower = Follower(store, [path])
+    seen: list[tuple[str, int]] = []
+
+    def look() -> None:
+        seen.extend((each.state, each.problem_count) for each in told.changed)
+
+    steps = [nothing, path.touch, lambda: grow(path, b"more noise\n"), nothing]
+
+    def wait() -> None:
+        if not steps:
+            raise KeyboardInterrupt
+        steps.pop(0)()
+
+    def kept(report: ImportReport) -> None:
+        rest(report)
+        look()
+
+    rest = told.rest
+    told.rest = kept  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        follow(follower, told, wait)
+    assert seen == [("new", 1), ("grown", 2)]
+
+
+def test_watch_and_dry_run_do_not_go_together(line: Line, home: Home) -> None:
+    """Nothing would ever be stored, so each look would find the same: it is refused."""
+    assert home.parent.exists()
+    assert line("sync", "--watch", "--dry-run").exit_code == Exit.USAGE
+
+
+def test_gone_is_known_without_what_an_import_remembered(store: perdure.Store, home: Home) -> None:
+    """Which files were told to be gone is read from the logs where nothing else says it."""
+    sync(store, [home.folder])
+    home.rollout.unlink()
+    assert gone_before(store) == set()
+    sync(store, [home.folder])
+    assert gone_before(store) == {str(home.rollout)}
+    for note in (Path(str(store.locate(entry.id))).parent / "views" for entry in store.list()):
+        (note / "source").unlink(missing_ok=True)
+    assert gone_before(store) == {str(home.rollout)}
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_that_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a bar is written over itself, and is gone at the end; elsewhere there is none.
+
+    Where few lines are printed it is shown beside them.
+    """
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    progress = Progress(as_json=False, few=True)
+    progress.bar(1, 4, "files")
+    progress.bar(1, 4, "files")
+    progress.clear()
+    line = f"[{'#' * 5}{'.' * 15}] 1 of 4 files"
+    assert shown.getvalue() == f"\r{line}\r{' ' * len(line)}\r"
+    Progress(as_json=False).bar(1, 4, "files")
+    monkeypatch.setattr(sys, "stderr", silent := io.StringIO())
+    Progress(as_json=False, few=True).bar(0, 0, "files")
+    assert (silent.getvalue(), shown.getvalue().count("[")) == ("", 1)
+
+
+def test_a_sync_shows_how_far_it_is(line: Line, home: Home) -> None:
+    """On a terminal a sync shows files that are done of all, and new lines, and clears that."""
+    assert home.rollout.exists()
+    master, slave = os.openpty()
+    command = [sys.executable, "-m", "perdure", "--store", str(line.location), "sync", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave) as process:
+        os.close(slave)
+        received = b""
+        try:
+            while chunk := os.read(master, 65536):
+                received += chunk
+        except OSError:
+            pass  # how Linux says that nobody holds the other end any more
+        finally:
+            os.close(master)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["states"] == {"new": 4}
+    shown = [text for text in received.decode().split("\r") if text.strip()]
+    assert shown[0] == f"[{'.' * 20}] 0 of 4 files, 0 new lines"
+    assert shown[-1].startswith(f"[{'#' * 20}] 4 of 4 files, ")
+    assert received.endswith(b" \r")
+
+
+# --- a list with titles ---------------------------------------------------------------------------
+
+
+def test_ls_shows_titles_and_last_activity(line: Line, home: Home, store: perdure.Store) -> None:
+    """With --titles each session has its agent, title and last activity, the latest one first."""
+    with store.create("own") as session:
+        session.set_title("Build\nit")
+    line("sync", "--from", str(home.folder))
+    rows = line.json("ls", "--titles")["sessions"]
+    assert [row["active_at"] for row in rows] == sorted(
+        (row["active_at"] for row in rows), reverse=True
+    )
+    told = {row["agent"]: (row["title"], row["named"]) for row in rows if not row["origin"]}
+    assert told == {
+        "perdure": ("Build it", True),
+        "Claude Code": ("Delegate a repo search to a subagent", False),
+        "Codex": ("Start", False),
+        "deepseek-harness": (None, False),
+    }
+    shown = line("ls", "--titles").stdout
+    assert "  Claude Code, sub-agent  Search the repo for TODO comments" in shown
+    assert "  2025-12-18 10:00:16  Codex  " in shown
+    assert "title" not in line.json("ls")["sessions"][0]
+
+
+def test_ls_lists_one_agent(line: Line, home: Home, store: perdure.Store) -> None:
+    """--agent takes the name of the program or of its format, in letters of any case."""
+    with store.create("own") as session:
+        session.append("note", 1)
+    line("sync", "--from", str(home.folder))
+    for name in ("claude code", "claude-code"):
+        rows = line.json("ls", "--agent", name)["sessions"]
+        assert {row["agent"] for row in rows} == {"Claude Code"}
+        assert len(rows) == 2
+    assert [row["id"] for row in line.json("ls", "--agent", "perdure")["sessions"]] == ["own"]
+    assert "no sessions of nobody in" in line("ls", "--agent", "nobody").stdout
+
+
+def test_ls_lists_what_is_damaged_with_its_reason(line: Line, home: Home) -> None:
+    """A session whose log is damaged is listed with titles as well, and says why it has none."""
+    line("sync", "--from", str(home.parent))
+    (row,) = line.json("ls")["sessions"]
+    log = line.log(row["id"])
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    (found,) = line.json("ls", "--titles")["sessions"]
+    assert (found["status"], found["title"]) == ("damaged", None)
+    assert found["reason"]
+    assert f"({found['reason']}"[:20] in line("ls", "--titles").stdout
+
+
+def test_a_title_is_what_a_person_asked_first(store: perdure.Store, tmp_path: Path) -> None:
+    """Without a title it is the first prompt, on one line and not too long.
+
+    What an agent said in a person's name is none.
+    """
+    with store.create("asked") as session, session.turn() as turn:
+        turn.user("from a hook", source="hook")
+        turn.user("look\n  at " + "x" * 300)
+    found = abstract_of(store, "asked")
+    assert found.title is not None
+    assert found.title.startswith("look at xxx")
+    assert found.title.endswith("x…")
+    assert (len(found.title), found.named) == (200, False)
+    with store.create("silent") as session:
+        session.append("note", 1, time=5)
+    assert abstract_of(store, "silent") == (None, False, 5)
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(HEADER + record("a", 7_000))
+    sync(store, [path])
+    path.unlink()
+    report = sync(store, [tmp_path])
+    # That it is gone is no activity.
+    assert abstract_of(store, str(report.sources[-1].session)).active_at == 7_000
+
+
+# --- import ---------------------------------------------------------------------------------------
+
+
+def test_import_takes_every_format(line: Line) -> None:
+    """Each format can be named, and its report says what became of each file."""
+    for name, folder, count in (("claude-code", "claude-code", 21), ("codex", "codex", 15)):
+        report = line.json("import", name, str(DATA / folder))
+        assert report["format"] == name
+        assert len(report["sources"]) == count
+        assert report["states"]["new"] > 14
+        assert report["large"] == 0
+        assert set(report["sources"][0]) >= {"state", "large"}
+
+
+def test_a_file_has_one_id_wherever_it_is_named(line: Line, home: Home) -> None:
+    """What `sync` found `import` finds unchanged: it is the same session."""
+    line("sync")
+    report = line.json("import", "claude-code", str(home.parent))
+    assert states(report) == {home.parent.name: "unchanged"}
+    assert len(line.json("ls", "--agent", "claude-code")["sessions"]) == 2
+    assert report["sources"][0]["session"].startswith(f"claude-code:{PARENT}:")
+    assert CHILD in str(home.child)
+
+
+def test_sync_is_a_command_to_be_copied(line: Line, home: Home) -> None:
+    """What the command prints as places are paths that can be given to it again."""
+    shown = line("sync").stdout
+    paths = [text.split(maxsplit=1)[1] for text in shown.splitlines() if text.startswith("new ")]
+    again = line.json("sync", *(part for path in paths for part in ("--from", path)))
+    assert again["states"] == {"unchanged": 4}
+    assert all(shlex.quote(path) == path for path in paths) == (" " not in str(home.folder))

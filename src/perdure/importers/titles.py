@@ -59,10 +59,11 @@ def _listed(kind: LineFormat, path: str) -> dict[str, str]:
 
 def _bring(store: Store, kept: Kept, title: str) -> None:
     known = seen(store, kept.session, kept.position)
-    if title == (Stored.of(store.read_from(kept.session)) if known is None else known).title:
+    before = Stored.of(store.read_from(kept.session)) if known is None else known
+    if title == before.title:
         return
     with Appender(store, kept, {}, dry=False) as to:
-        to.event(TITLED, {"title": title}, 0 if known is None else known.time)
+        to.event(TITLED, {"title": title}, before.time)
         position = to.position
         if known is not None and position is not None:
             known.title, known.position = title, position

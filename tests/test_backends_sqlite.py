@@ -16,7 +16,7 @@ import perdure
 from perdure.backends import open_backend
 from perdure.backends.sqlite import BundleBackend, SqliteBackend, schema
 from perdure.backends.sqlite.bundle import ARTIFACT_BYTES
-from perdure.databases import network
+from perdure.databases import forks, network
 from perdure.databases.meaning import Nonsense, meaning
 from perdure.databases.opening import configure, renew, resolved
 from perdure.durable import crash
@@ -509,6 +509,70 @@ def test_a_replaced_file_takes_no_commit(path: Path, tmp_path: Path) -> None:
             session.append("x", 2)
 
 
+def test_connections_to_a_file_that_was_exchanged_are_let_go(path: Path, tmp_path: Path) -> None:
+    """However many connections are idle, a commit goes into the file that is at the name."""
+    with perdure.open(f"sqlite:{path}") as store:
+        session = store.writer("a")
+        session.append("x", 1)
+        medium = store._backend._medium  # type: ignore[attr-defined]
+        old = [medium.new_writer() for _ in range(3)]
+        for writer in old:
+            medium.give_back(writer)
+        old = [*medium._idle]
+        assert len(old) == 4
+        copy = tmp_path / "copy.db"
+        copy.touch(0o600)
+        source, target = apsw.Connection(str(path)), apsw.Connection(str(copy))
+        with target.backup("main", source, "main") as backup:
+            backup.step()
+        target.close()
+        source.close()
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink()
+        os.replace(copy, path)
+        session.append("x", 2)
+        (writer,) = medium._idle
+        assert writer not in old
+        assert [event.data for event in store.read_from("a")][-2:] == [1, 2]
+        session.close()
+
+
+class Interrupt(BaseException):
+    """Comes at any place."""
+
+
+@pytest.mark.parametrize(
+    ("place", "stored"), [("begun", False), ("changed", False), ("committed", True)]
+)
+def test_an_interrupt_leaves_no_transaction(path: Path, place: str, stored: bool) -> None:
+    """Wherever a commit is interrupted, the file is free at once, and a fork waits for nobody."""
+
+    def interrupt(name: str) -> None:
+        if name == f"sqlite.{place}":
+            raise Interrupt
+
+    with perdure.open(f"sqlite:{path}") as store:
+        session = store.writer("a")
+        before = session.position.seq
+        crash.arm(hook=interrupt)
+        try:
+            # What was raised is kept, and with it all that its traceback refers to.
+            with pytest.raises(Interrupt) as raised:
+                session.append("x", 1)
+        finally:
+            crash.arm()
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        other.close()
+        assert not forks._gate._inside
+        assert session.position.seq == before + stored
+        assert raised.type is Interrupt
+        session.append("x", 2)
+        assert [event.data for event in store.read_from("a", before + 1)] == [1, 2][1 - stored :]
+        session.close()
+
+
 def test_two_writers_of_one_session(path: Path) -> None:
     """Within one process and of one file, the second writer is told who has it."""
     with perdure.open(f"sqlite:{path}") as store, perdure.open(f"sqlite:{path}") as other:
@@ -577,7 +641,7 @@ def test_an_interrupted_transaction_is_not_kept(path: Path) -> None:
         medium = store._backend._medium  # type: ignore[attr-defined]
         writer = medium._writer()
         writer.connection.execute("BEGIN")
-        medium._give_back(writer)
+        medium.give_back(writer)
         assert store.verify("a").sound
         with store.writer("a") as session:
             session.append("x")

@@ -6,7 +6,7 @@ import random
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,33 @@ def test_folds_are_the_same_however_they_were_made(
         assert rows_of(store.writer(id).fold()) == from_the_start(store, id)
         store.close()
     assert len(checked) == 6 or scaled(40) < 4
+
+
+def test_the_background_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn after turn may end before the rows are stored: nobody is woken for each of them."""
+    store = open_medium("sqlite", tmp_path)
+    session = store.create("s")
+    asked: list[Callable[[], None]] = []
+
+    def schedule(flush: Callable[[], None], _delay: float = 0.0) -> bool:
+        if flush is session._keep_later:
+            asked.append(flush)
+        return True
+
+    monkeypatch.setattr(store._flusher, "schedule", schedule)
+    for number in range(5):
+        session.append_many(turn(number))
+    assert len(asked) == 1
+    assert checkpoint_of(store) is None
+    asked.pop()()
+    kept = checkpoint_of(store)
+    assert kept is not None
+    session.append_many(turn(5))
+    assert len(asked) == 1
+    asked.pop()()
+    assert checkpoint_of(store) != kept
+    session.close()
+    store.close()
 
 
 @pytest.mark.parametrize("kind", WHERE)

@@ -15,6 +15,7 @@ from perdure.backends.base import Backend, Hold
 from perdure.backends.directory import DirectoryBackend
 from perdure.backends.null import NullBackend
 from perdure.backends.sqlite import SqliteBackend
+from perdure.backends.sqlite.writing import Writer
 from perdure.durable import crash
 from perdure.errors import PersistenceDisabled, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.testing.contract.medium import HEADER, lines, published, records_after
@@ -207,13 +208,13 @@ def test_only_commits_of_records_are_synced(tmp_path: Path) -> None:
     """Derived rows are committed without a sync, and the commit after them is synced as ever."""
     backend, hold = in_file(tmp_path)
     levels: list[tuple[str, int]] = []
-    within = backend._medium._commit
+    within = backend._medium.commit
 
-    def observed(connection: apsw.Connection, unknown: Any) -> None:
-        levels.append(("commit", int(connection.pragma("synchronous"))))
-        within(connection, unknown)
+    def observed(writer: Writer, unknown: Any) -> None:
+        levels.append(("commit", int(writer.connection.pragma("synchronous"))))
+        within(writer, unknown)
 
-    backend._medium._commit = observed  # type: ignore[method-assign]
+    backend._medium.commit = observed  # type: ignore[method-assign]
     backend.put_derived(hold, "one", b"1")
     backend.put_derived(hold, "one", b"2", at=1)
     backend.drop_derived(hold, "one")
@@ -236,7 +237,7 @@ def test_a_busy_file_leaves_no_unsynced_connection(
         raise apsw.BusyError("somebody else writes")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backend._medium, "_commit", fails)
+        patch.setattr(backend._medium, "commit", fails)
         with pytest.raises(StorageUnavailable):
             backend.put_derived(hold, "one", b"1")
     assert not hold.dead

@@ -8,7 +8,6 @@ wait until the fork is done.
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -31,21 +30,26 @@ class _Gate:
         # itself: a condition is entered in Python code, in which an interrupt can leave it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._inside: Counter[int] = Counter()
+        self._inside: dict[int, int] = {}
         self._forks = 0
 
     def enter(self, thread: int) -> None:
         with self._lock:
-            while self._forks and thread not in self._inside:
+            inside = self._inside
+            while self._forks and thread not in inside:
                 self._changed.wait()
-            self._inside[thread] += 1
+            inside[thread] = inside.get(thread, 0) + 1
 
     def leave(self, thread: int) -> None:
         with self._lock:
-            self._inside[thread] -= 1
-            if self._inside[thread] <= 0:
-                del self._inside[thread]
-            self._changed.notify_all()
+            left = self._inside.get(thread, 0) - 1
+            if left > 0:
+                self._inside[thread] = left
+            else:
+                self._inside.pop(thread, None)
+            if self._forks:
+                # Nobody else waits for somebody who leaves.
+                self._changed.notify_all()
 
     def before_fork(self) -> None:
         # Held until after the fork. Who forks within its own operation cannot wait for it.
@@ -63,7 +67,7 @@ class _Gate:
     def _close_all(self) -> None:
         # They may use what they close: this thread passes its own gate.
         thread = threading.get_ident()
-        self._inside[thread] += 1
+        self._inside[thread] = self._inside.get(thread, 0) + 1
         try:
             for close in reversed(_closing):
                 close()

@@ -22,9 +22,11 @@ __all__ = [
     "PATH_BYTES_MAX",
     "SIBLINGS",
     "DatabaseFile",
+    "Leash",
     "Marks",
     "check_private",
     "configure",
+    "leash_of",
     "marks",
     "read_through",
     "renew",
@@ -244,18 +246,21 @@ def configure(connection: apsw.Connection, wait_ms: int) -> None:
     for setting, value in _SETTINGS:
         connection.config(setting, value)
     connection.pragma("cell_size_check", True)
-    leash = _leashes[connection] = _Leash(connection.filename)
+    leash = _leashes[connection] = Leash(connection.filename)
     connection.set_progress_handler(leash, _PACE_STEPS)
 
 
 def renew(connection: apsw.Connection) -> None:
     """Begin another operation on a connection that stays open: it may take as long as the first."""
-    leash = _leashes.get(connection)
-    if leash is not None:
-        leash.steps = 0
+    leash_of(connection).steps = 0
 
 
-class _Leash:
+def leash_of(connection: apsw.Connection) -> "Leash":
+    """What ends an operation on a connection that was configured here."""
+    return _leashes[connection]
+
+
+class Leash:
     """Ends an operation that takes more steps than a sound file of its size can ask for.
 
     Pages of a damaged file may lead in circles, which SQLite does not notice: a statement goes on
@@ -267,6 +272,7 @@ class _Leash:
         self._path = path
 
     def __call__(self) -> bool:
+        """Whether to end it."""
         self.steps += _PACE_STEPS
         if self.steps < _STEPS_MIN:
             return False
@@ -280,7 +286,7 @@ class _Leash:
         return self.steps > _STEPS_MIN + _STEPS_PER_BYTE * size
 
 
-_leashes: "weakref.WeakKeyDictionary[apsw.Connection, _Leash]" = weakref.WeakKeyDictionary()
+_leashes: "weakref.WeakKeyDictionary[apsw.Connection, Leash]" = weakref.WeakKeyDictionary()
 
 
 def _patience(wait_ms: int) -> Callable[[int], bool]:

@@ -104,6 +104,8 @@ class Committer:
             persistent=backend.persistent,
         )
         self._due = False
+        # Whether the background thread was asked to keep the rows, and has not begun.
+        self._keeping = False
         self._closed: str | None = None
         self._untold: PerdureError | None = None
         self._released = False
@@ -294,18 +296,22 @@ class Committer:
                 return
             batch = self._queue.waiting()
         due = self._folding.committed(self._commit(batch))
-        if due and not self._flusher.schedule(self._keep_later):
-            self._keep_rows()
+        if due and not self._keeping:
+            # Asked once: to be woken for each commit would cost more than the commit.
+            self._keeping = self._flusher.schedule(self._keep_later)
+            if not self._keeping:
+                self._keep_rows()
 
     def _commit(self, batch: Sequence[Accepted]) -> list[Record]:
         try:
-            records = seal(self.position, [one.draft for one in batch], pack=self._pack)
+            before = self.position
+            records = seal(before, [one.draft for one in batch], pack=self._pack)
             if self._hold is None:
                 self._witness.announce(self.header)
                 self._hold = self._backend.publish(self.header, records, self._staged)
                 self._staged = None
             else:
-                self._backend.commit(self._hold, self._hold.position, records)
+                self._backend.commit(self._hold, before, records)
             self._witness.moved(self.header, records[-1].position, records)
             if self._work is not None:
                 for record in records:
@@ -376,11 +382,13 @@ class Committer:
     def _keep_due(self) -> None:
         """Store the rows where nobody waits for it, and let commits go before."""
         with self._committing:
+            self._keeping = False
             if self._closed is not None or self._pid != self._runtime.pid():
                 return
-            done = self._keep_rows(FOLDED_AT_ONCE)
-        if not done and not self._flusher.schedule(self._keep_later, BREATH_SECONDS):
-            with self._committing:
+            if self._keep_rows(FOLDED_AT_ONCE):
+                return
+            self._keeping = self._flusher.schedule(self._keep_later, BREATH_SECONDS)
+            if not self._keeping:
                 self._keep_rows()
 
     # --- ending ----------------------------------------------------------------------------------

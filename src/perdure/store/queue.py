@@ -138,17 +138,21 @@ class Queue:
         """
         before = len(self._waiting)
         try:
+            seq, size = self.next_seq, 0
             for made in drafts:
-                found = self._repeated(made)
+                found = None if made.key is None else self._repeated(made, made.key)
                 if found is None:
-                    found = Accepted(made, made.at(self.next_seq))
+                    found = Accepted(made, made.at(seq), keep)
                     self._waiting.append(found)
-                    self.bytes += len(made.raw)
+                    seq += 1
+                    size += len(made.raw)
                     if made.key is not None:
                         self._by_key[made.type, made.key] = found
+                elif keep:
+                    found.kept = True
                 out.append(found)
-                found.kept = found.kept or keep
                 found.awaited += 1
+            self.bytes += size
         except BaseException:
             for one in out:
                 one.awaited -= 1
@@ -159,10 +163,8 @@ class Queue:
         if self._persistent:
             self._facts = {}
 
-    def _repeated(self, made: Draft) -> Accepted | None:
-        if made.key is None:
-            return None
-        name = (made.type, made.key)
+    def _repeated(self, made: Draft, key: str) -> Accepted | None:
+        name = (made.type, key)
         found = self._by_key.get(name)
         if found is None:
             self._know_keys()
@@ -172,15 +174,15 @@ class Queue:
             event = self._facts.get(seq) or self._read_event(self._session, seq)
             found = Accepted(made, event, durable=True)
         if not made.same_fact(found.event):
-            raise KeyConflict(self._session, type=made.type, key=made.key, seq=found.event.seq)
+            raise KeyConflict(self._session, type=made.type, key=key, seq=found.event.seq)
         return found
 
     def settle(self, durable: int) -> None:
         """Take note that the log is durable up to the event `durable`."""
-        self._durable = max(durable, self._durable)
+        durable = self._durable = max(durable, self._durable)
         stored = 0
         for one in self._waiting:
-            if one.event.seq > self._durable:
+            if one.event.seq > durable:
                 break
             stored += 1
             one.durable = True

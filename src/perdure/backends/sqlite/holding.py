@@ -25,6 +25,13 @@ from perdure.recovery.walk import Ending
 __all__ = ["SqliteHold", "insert_session", "keep_aside", "own"]
 
 _INSERT_RECORD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MOVE = (
+    "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ?, revision = revision + 1"
+    " WHERE number = ? AND tail_seq = ? AND tail_hash = ? AND size = ?"
+    " AND state IN ('new', 'stored')"
+)
+"""The compare-and-set of a commit."""
+
 _BATCH = 500
 _BATCH_BYTES = 1024 * 1024
 
@@ -156,13 +163,20 @@ class SqliteHold(Hold):
             raise StaleWriter(self.session, f"this writer stands at {before.seq}")
         if self._dead:
             raise StorageUnavailable(self.medium.path, "an earlier commit failed half-way")
-        after, size = records[-1].position, self._size + sum(len(each.line) for each in records)
+        # Before it begins: other writers of the file wait from there on.
+        rows, size = schema.rows_of(self.number, records, self._size)
+        after = records[-1].position
         try:
             # Not by `transaction`: here each microsecond is paid for every commit.
-            with self.medium.transaction(self.died) as db:
+            change = self.medium.transaction(self.died)
+            with change as db:
                 self._pending = after
-                self._move(db, before, after, size)
-                self._insert(db, self.number, records, self._size)
+                bound = (*after, size, self.number, *before, self._size)
+                change.cursor.execute(_MOVE, bound)
+                if db.changes() != 1:
+                    reason = f"it does not stand at {before.seq} any more"
+                    raise StaleWriter(self.session, reason)
+                self._insert(db, change.cursor, rows)
         except FileNotFoundError as error:
             self._pending = None
             raise self._gone() from error
@@ -194,30 +208,14 @@ class SqliteHold(Hold):
     def _gone(self) -> StaleWriter:
         return StaleWriter(self.session, "its file is not there any more")
 
-    def _move(self, db: apsw.Connection, before: Position, after: Position, size: int) -> None:
-        db.execute(
-            "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ?, revision = revision + 1"
-            " WHERE number = ? AND tail_seq = ? AND tail_hash = ? AND size = ?"
-            " AND state IN ('new', 'stored')",
-            (*after, size, self.number, *before, self._size),
-        )
-        if db.changes() != 1:
-            raise StaleWriter(self.session, f"it does not stand at {before.seq} any more")
-
-    def _insert(
-        self, db: apsw.Connection, number: int, records: Iterable[Record], start: int
-    ) -> None:
-        rows = []
-        for record in records:
-            rows.append(schema.row_of(number, record, start))
-            start += len(record.line)
+    def _insert(self, db: apsw.Connection, cursor: apsw.Cursor, rows: Sequence[schema.Row]) -> None:
         try:
-            db.executemany(_INSERT_RECORD, rows)
+            cursor.executemany(_INSERT_RECORD, rows)
         except apsw.ConstraintError as error:
             raise self._conflict(db, rows, error) from error
 
     def _conflict(
-        self, db: apsw.Connection, rows: Sequence[tuple[object, ...]], error: apsw.Error
+        self, db: apsw.Connection, rows: Sequence[schema.Row], error: apsw.Error
     ) -> Exception:
         """Why rows cannot be added: the log goes on behind its tail, or a key is there twice."""
         seen: dict[tuple[object, object], int] = {}
@@ -331,10 +329,10 @@ class SqliteHold(Hold):
         self, db: apsw.Connection, number: int, header: Header, records: Iterable[Record]
     ) -> tuple[Position, int]:
         """Write the records of a log that has none; where it stands then, and its size."""
-        position, size = Position(-1, header.genesis), 0
+        position, size, cursor = Position(-1, header.genesis), 0, db.cursor()
         for batch in _batches(records):
-            self._insert(db, number, batch, size)
-            size += sum(len(record.line) for record in batch)
+            rows, size = schema.rows_of(number, batch, size)
+            self._insert(db, cursor, rows)
             position = batch[-1].position
         db.execute(
             "UPDATE sessions SET tail_seq = ?, tail_hash = ?, size = ? WHERE number = ?",

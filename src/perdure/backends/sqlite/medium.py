@@ -9,42 +9,38 @@ without the checkpoint that the last one to close would make.
 import os
 import urllib.parse
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import apsw
 
 from perdure.backends.sqlite import schema
-from perdure.backends.sqlite.file import FLAGS, WAIT_MS, StoreFile
+from perdure.backends.sqlite.file import FLAGS, WAIT_MS
+from perdure.backends.sqlite.writing import TRIES, Change, Writer, Writers
 from perdure.databases import forks
 from perdure.databases.forks import undivided
-from perdure.databases.meaning import Moved, Unread, meaning, replaced
+from perdure.databases.meaning import Moved, Unread, replaced
 from perdure.databases.network import refuse_network
 from perdure.databases.opening import (
     DatabaseFile,
     configure,
+    leash_of,
     read_through,
-    renew,
     resolved,
     sync_through,
 )
-from perdure.durable import crash
-from perdure.errors import PerdureError, StorageFull, StorageUnavailable
+from perdure.errors import PerdureError, StorageUnavailable
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Medium", "Reading"]
 
 T = TypeVar("T")
 
-_IDLE_MAX = 4
-_TRIES = 4
 _TICK_MS = 20
 """Two changes of a file within a tick of the kernel's clock (at most 10 ms) show the same time. A
 writer that closed just now is waited for so long; nobody else is waited for."""
-
-_Identity = tuple[int, int]
 
 
 class Reading(NamedTuple):
@@ -59,17 +55,10 @@ class Reading(NamedTuple):
 
     connection: apsw.Connection
     stillness: tuple[int, ...] | None = None
-    writer: "_Writer | None" = None
+    writer: Writer | None = None
 
 
-class _Writer(NamedTuple):
-    """A connection that may write, and the file that it is open on."""
-
-    connection: apsw.Connection
-    identity: _Identity
-
-
-class Medium(StoreFile):
+class Medium(Writers):
     """One file; shared by all namespaces. Methods may be called from any thread."""
 
     def __init__(
@@ -77,7 +66,7 @@ class Medium(StoreFile):
     ) -> None:
         """Name the file; nothing is opened or created. For the rest see `StoreFile`."""
         super().__init__(path, kind, runtime, untrusted=untrusted)
-        self._idle: list[_Writer] = []
+        self._idle: list[Writer] = []
         _open_media.add(self)
 
     # --- connections -----------------------------------------------------------------------------
@@ -97,28 +86,20 @@ class Medium(StoreFile):
             raise
         return connection
 
-    def _there(self) -> _Identity:
-        status = self.look()
-        return status.st_dev, status.st_ino
-
-    def _writer(self) -> _Writer:
+    def _writer(self) -> Writer:
         """A connection that may write to the file that is there now."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             with suppress(Moved):
-                return self._idle_writer(self._there()) or self._new_writer()
+                there = self.there()
+                while (writer := self.idle_writer()) is not None:
+                    if writer.identity == there:
+                        return writer
+                    writer.connection.close(True)
+                return self.new_writer()
         raise replaced(self.path)
 
-    def _idle_writer(self, there: _Identity) -> _Writer | None:
-        with suppress(IndexError):
-            while True:
-                writer = self._idle.pop()
-                if writer.identity == there:
-                    renew(writer.connection)
-                    return writer
-                writer.connection.close(True)
-        return None
-
-    def _new_writer(self) -> _Writer:
+    def new_writer(self) -> Writer:
+        """See `Writers.new_writer`."""
         with ExitStack() as stack:
             file = self.present(stack)
             refuse_network(self._above, self.path)
@@ -134,15 +115,8 @@ class Medium(StoreFile):
             except BaseException:
                 connection.close(True)
                 raise
-            return _Writer(connection, file.identity)
-
-    def _give_back(self, writer: _Writer) -> None:
-        """Keep a connection that may write for the next one who needs it."""
-        # A signal may have come between the beginning of a transaction and what ends it.
-        if len(self._idle) < _IDLE_MAX and not writer.connection.in_transaction:
-            self._idle.append(writer)
-        else:
-            writer.connection.close(True)
+            leash = leash_of(connection)
+            return Writer(connection, file.identity, connection.cursor(), leash)
 
     def close(self) -> None:
         """Close what is idle; the last to close writes the WAL back into the file."""
@@ -247,7 +221,7 @@ class Medium(StoreFile):
     def close_reading(self, reading: Reading) -> None:
         """Take back what `open_to_read` gave."""
         if reading.writer is not None:
-            self._give_back(reading.writer)
+            self.give_back(reading.writer)
         else:
             reading.connection.close(True)
 
@@ -259,7 +233,7 @@ class Medium(StoreFile):
             UnsafeFile, FormatUnsupported, StorageUnavailable: it cannot be read.
 
         """
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             with suppress(Moved), undivided(), self.translating():
                 reading = self.open_to_read()
                 try:
@@ -276,10 +250,9 @@ class Medium(StoreFile):
 
     # --- writing ---------------------------------------------------------------------------------
 
-    @contextmanager
     def transaction(
         self, unknown: Callable[[], None] = lambda: None, *, synced: bool = True
-    ) -> Iterator[apsw.Connection]:
+    ) -> Change:
         """A connection within a transaction that is durable when the context is left.
 
         `unknown` is called if the commit itself fails: whether it happened cannot be told then.
@@ -292,61 +265,10 @@ class Medium(StoreFile):
             StorageFull: nothing was changed.
 
         """
-        self.refuse_if_untrusted()
-        with undivided(), self.translating():
-            writer = self._writer()
-            connection = writer.connection
-            try:
-                if not synced:
-                    # Of the WAL only: what is in it is synced before it comes into the file.
-                    connection.pragma("synchronous", "normal")
-                try:
-                    self._begin(writer)
-                    before = connection.total_changes()
-                    try:
-                        yield connection
-                        crash.point("sqlite.changed")
-                        self._commit(connection, unknown)
-                    except apsw.Error as error:
-                        told = meaning(error, connection.system_errno, self.path, WAIT_MS)
-                        raise self.told(told) from error
-                    if connection.total_changes() == before:
-                        self.settle()
-                    crash.point("sqlite.committed")
-                finally:
-                    _roll_back(connection)
-                if not synced:
-                    connection.pragma("synchronous", "full")
-            except BaseException as error:
-                self._give_up(writer, error, synced=synced)
-                raise
-            self._give_back(writer)
-
-    def _begin(self, writer: _Writer) -> None:
-        writer.connection.execute("BEGIN IMMEDIATE")
-        if self._there() != writer.identity:
-            # Nobody would find what is stored in the file that was there before.
-            raise replaced(self.path)
-        crash.point("sqlite.begun")
-
-    def _give_up(self, writer: _Writer, error: BaseException, *, synced: bool) -> None:
-        """After an error: who was only made to wait, or refused, may use the connection again."""
-        sqlite = error if isinstance(error, apsw.Error) else error.__cause__
-        sound = synced and isinstance(error, apsw.BusyError | PerdureError)
-        if sound and (sqlite is None or isinstance(sqlite, apsw.BusyError)):
-            self._give_back(writer)
-            return
-        # Whatever it believes of the file: the next one looks for itself.
-        with suppress(apsw.Error):
-            writer.connection.close(True)
+        return Change(self, unknown, synced=synced)
 
     def settle(self) -> None:
-        """Make durable what is found in the file: who committed it may have died before the sync.
-
-        Raises:
-            StorageUnavailable: the medium refuses.
-
-        """
+        """See `Writers.settle`."""
         sync_through(resolved(self._above, self._name), self.path)
 
     def read_through(self) -> None:
@@ -365,23 +287,7 @@ class Medium(StoreFile):
             try:
                 writer.connection.execute("PRAGMA incremental_vacuum").fetchall()
             finally:
-                self._give_back(writer)
-
-    def _commit(self, connection: apsw.Connection, unknown: Callable[[], None]) -> None:
-        try:
-            connection.execute("COMMIT")
-        except apsw.FullError:
-            raise
-        except apsw.Error as error:
-            told = meaning(error, connection.system_errno, self.path, WAIT_MS)
-            if not isinstance(told, StorageFull) or _synced(error):
-                unknown()
-            raise
-
-
-def _synced(error: apsw.Error) -> bool:
-    """Whether a commit came as far as its sync: it may be found then by whoever looks."""
-    return getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_WRITE
+                self.give_back(writer)
 
 
 def _roll_back(connection: apsw.Connection) -> None:

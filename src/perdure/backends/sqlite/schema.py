@@ -21,6 +21,7 @@ __all__ = [
     "STORE",
     "VERSION",
     "Kind",
+    "Row",
     "ask",
     "cell",
     "check",
@@ -29,6 +30,7 @@ __all__ = [
     "expect_behind",
     "foreign",
     "row_of",
+    "rows_of",
     "shown",
     "text",
 ]
@@ -39,6 +41,9 @@ VERSION = 1
 
 Kinds = type | tuple[type, ...]
 """What a cell may be."""
+
+Row = tuple[object, ...]
+"""The cells of a row of `records`, in the order of its columns."""
 
 NAME = (str, bytes)
 """A text of a caller's; see `cell`."""
@@ -278,6 +283,8 @@ def _order(key: int | str | bytes) -> tuple[int, int, bytes]:
 
 def cell(text: str) -> str | bytes:
     """A text as it stands in a column of any type; different texts stay different."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -301,22 +308,28 @@ def shown(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _optional(text: str | None) -> str | bytes | None:
-    return None if text is None else cell(text)
+def rows_of(number: int, records: Iterable[Record], start: int) -> tuple[list[Row], int]:
+    """Records that follow each other as rows, and where the last of them ends."""
+    rows = []
+    for record in records:
+        rows.append(row_of(number, record, start))
+        start += len(record.line)
+    return rows, start
 
 
-def row_of(number: int, record: Record, start: int) -> tuple[object, ...]:
+def row_of(number: int, record: Record, start: int) -> Row:
     """A record as a row of `records`."""
     fields = record.fields
+    agent, turn, key = fields.agent, fields.turn, fields.key
     return (
         number,
         record.first,
         record.last - record.first + 1,
         start,
-        record.type,
+        fields.type,
         fields.time,
-        _optional(fields.agent),
-        _optional(fields.turn),
-        _optional(fields.key),
+        None if agent is None else cell(agent),
+        None if turn is None else cell(turn),
+        None if key is None else cell(key),
         record.line,
     )

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, memory, reads, resume, sizes, sqlite
+from benchmarks import appends, imports, memory, reads, resume, sizes, sqlite
 from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
@@ -48,6 +48,7 @@ def _measured(folder: Path, encoding: str) -> Iterator[Row]:
     yield from table("resume", "perdure", "floor", resume.resumes(folder, encoding))
     yield from table("bytes on disk", "stored", "plain JSON", sizes.sizes(folder, encoding))
     yield from table("peak memory", "above idle", "log", memory.peaks(folder, encoding))
+    yield from table("imports", "perdure", "floor", imports.imports(folder, encoding))
 
 
 def _measured_sqlite(folder: Path) -> Iterator[Row]:
@@ -56,6 +57,7 @@ def _measured_sqlite(folder: Path) -> Iterator[Row]:
     yield from section("cold reads, sqlite", "long", "short", reads.cold(folder, SQLITE))
     yield from section("resume, sqlite", "perdure", "floor", resume.resumes(folder, SQLITE))
     yield from section("bytes on disk, sqlite", "stored", "plain JSON", sizes.sizes(folder, SQLITE))
+    yield from section("imports, sqlite", "perdure", "floor", imports.imports(folder, SQLITE))
 
 
 if __name__ == "__main__":

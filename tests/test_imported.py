@@ -266,3 +266,55 @@ def test_every_sample_can_be_handed_to_a_provider(form: str) -> None:
                     assert VALIDATORS[form](messages) == [], each.path
                     handed += 1
         assert handed > 50
+
+
+# --- going on -------------------------------------------------------------------------------------
+
+
+def test_an_import_is_not_gone_on_with(store: Store, tmp_path: Path) -> None:
+    """Turns and rewinds belong into a fork: in the import they would change what its source says."""
+    id = imported(store, source(tmp_path, *TALK))
+    before = store.inspect(id).position
+    with store.writer(id) as writer:
+        with pytest.raises(InvalidValue, match="was imported") as refused, writer.turn():
+            pass
+        assert "fork" in refused.value.hint
+        with pytest.raises(InvalidValue, match="was imported"):
+            writer.rewind(None)
+    assert store.inspect(id).position == before
+
+
+def test_a_fork_ends_at_a_turn_of_an_import(store: Store, tmp_path: Path) -> None:
+    """A turn that a lens tells of is a place to fork at, and so is one of a fork of a fork."""
+    id = imported(store, source(tmp_path, *TALK))
+    first = store.inspect(id).branches()[0].turn
+    with store.fork(id, turn=first, new_id="f") as fork, fork.turn("t") as turn:
+        assert [m["role"] for m in fork.messages()] == ["user", "assistant"]
+        turn.user("else")
+    assert texts(store, "f") == ["why", "because", "else"]
+    with store.fork("f", turn=first, new_id="g"):
+        assert texts(store, "g") == ["why", "because"]
+    with store.fork("f", turn="t", new_id="h"):
+        assert texts(store, "h") == ["why", "because", "else"]
+    with pytest.raises(InvalidValue, match="no turn 'none'") as refused:
+        store.fork(id, turn="none")
+    assert "branches" in refused.value.hint
+
+
+def test_a_lens_that_raises_stops_nobody(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a lens cannot read is missed, and the rest of the session is read."""
+    id = imported(store, source(tmp_path, *TALK))
+    read = ClaudeCode.read
+
+    def fails(self: ClaudeCode, event: perdure.Event) -> Iterator[perdure.Event]:
+        if event.seq == 1:
+            raise ZeroDivisionError
+        yield from read(self, event)
+
+    monkeypatch.setattr(ClaudeCode, "read", fails)
+    assert texts(store, id) == ["why", "and now", "this"]
+    understanding = store.inspect(id).understanding
+    assert understanding is not None
+    assert understanding.missed == 1

@@ -33,6 +33,7 @@ from perdure.store.effects import (
 )
 from perdure.store.members import Content, Failure, data_of, failure_of
 from perdure.store.recording import RUNS, Desk
+from perdure.store.refusing import refuse_import
 from perdure.store.session import Session
 from perdure.store.statements import Statements
 
@@ -158,6 +159,7 @@ class AsyncRecording(Statements[Said]):
         members = {"parent": parent, "replaces": replaces, "how": how}
         started: Said
         try:
+            refuse_import(self._session.header)
             check_start(book, members)
         except InvalidValue as error:
             started = self._refused(error, book.turn)

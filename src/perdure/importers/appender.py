@@ -15,11 +15,15 @@ from perdure.model.event import draft
 from perdure.model.limits import RECORD_BYTES_MAX
 from perdure.model.record import Position
 from perdure.store import Session, Store
+from perdure.store.notes import know_new
 
 __all__ = ["Appender"]
 
 _BATCH_LINES = 512
 _BATCH_BYTES = 1024 * 1024
+_WAIT_SECONDS = 10.0
+"""So long another import of the same file is waited for."""
+
 _SURELY_FITS = RECORD_BYTES_MAX // 8
 """Lines up to this many bytes fit in a record: in JSON a byte takes at most six."""
 
@@ -121,10 +125,12 @@ class Appender:
         kept = self._kept
         if kept.position is None:
             return self._store.create(kept.session, vocabulary=None, **self._header)
-        writer = self._store.writer(kept.session)
+        writer = self._store.writer(kept.session, wait=_WAIT_SECONDS)
         if writer.position != kept.position:
             writer.close()
             raise StaleWriter(kept.session, "somebody else appended while it was compared")
+        # Places only ever come behind those that are stored, or with a later generation.
+        know_new(writer)
         return writer
 
     @property

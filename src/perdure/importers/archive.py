@@ -106,8 +106,13 @@ class Archive:
             header = self._store.inspect(id).header
         except PerdureError:
             return
-        if header is not None:
+        if header is not None and header not in self._at(header):
             self._note(header, self._by_path())
+
+    def _at(self, header: Header) -> list[Header]:
+        source = header.source
+        path = "" if source is None else source.path or ""
+        return self._by_path().get(("" if source is None else source.format, path), [])
 
     def kept(self, id: str) -> Kept:
         """A stored session."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from perdure.errors import PerdureError, SessionExists, StorageUnavailable
+from perdure.errors import PerdureError, SessionExists, StaleWriter, StorageUnavailable
 from perdure.importers.appender import Appender
 from perdure.importers.archive import Archive, Kept
 from perdure.importers.beside import found_beside
@@ -35,6 +35,10 @@ from perdure.runtime import Runtime
 from perdure.store import Store
 
 __all__ = ["FileImport"]
+
+_TRIES = 3
+
+_AGAIN = "`perdure restore` brings it back, and after the trash was emptied `perdure forget` does"
 
 _HEAD_BYTES = 8 * 1024 * 1024
 """So much is read of a file to recognise it, in whole lines."""
@@ -67,8 +71,20 @@ class FileImport:
         self._dry = dry
 
     def run(self, found: Found) -> SourceReport:
-        """Import one file; whatever is wrong with it ends in its report."""
-        tally = Tally(found.path)
+        """Import one file; whatever is wrong with it ends in its report.
+
+        Somebody else may import the same file right now: then it is looked at again.
+        """
+        report = self._run(found, Tally(found.path))
+        for _ in range(_TRIES):
+            if not isinstance(report.error, SessionExists | StaleWriter):
+                break
+            if report.session is not None:
+                self._archive.came(report.session)
+            report = self._run(found, Tally(found.path))
+        return report
+
+    def _run(self, found: Found, tally: Tally) -> SourceReport:
         error: PerdureError | None = None
         skipped = None
         try:
@@ -86,10 +102,12 @@ class FileImport:
             error = _unreadable(found.path, str(reason))
         except SessionExists as reason:
             # Deleted here: an import does not bring it back unasked.
-            skipped = reason.message if reason.deleted_at is not None else None
+            skipped = f"{reason.message}; {_AGAIN}" if reason.deleted_at is not None else None
             error = reason if skipped is None else None
         except PerdureError as reason:
             error = reason
+        except Exception as reason:  # noqa: BLE001 - a format may be anybody's
+            error = _failing(tally.format, reason)
         return tally.report(skipped, error)
 
     def _untouched(self, path: str, tally: Tally) -> bool:
@@ -187,6 +205,16 @@ def _head_of(source: Iterator[Line]) -> _Head:
 def _names(kinds: Sequence[LineFormat]) -> str:
     names = [kind.name for kind in kinds]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _failing(format: str | None, reason: Exception) -> PerdureError:  # noqa: A002
+    """A format raised what it should not: that costs its file."""
+    told = PerdureError(
+        f"{format or 'a format'} raised {type(reason).__name__}: {reason}",
+        hint="tell whoever made the format",
+    )
+    told.__cause__ = reason
+    return told
 
 
 def _unreadable(path: str, reason: str) -> StorageUnavailable:

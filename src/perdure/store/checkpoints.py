@@ -282,18 +282,30 @@ class Keeper:
             anew = self._spread(size + len(line)) or (leisure and self._scattered(size + len(line)))
             if not anew and self._append(hold, line, size):
                 self._kept(fold, open_, size + len(line), crc)
-                self._keep_open(hold, fold, open_)
+                self._keep_open(hold, fold.position, open_)
                 return
         line, crc = self._all_rows(fold, open_)
         self._backend.put_derived(hold, NAME, line)
         self._most, self._base = self._live, len(line)
         self._kept(fold, open_, len(line), crc)
-        self._keep_open(hold, fold, open_)
+        self._keep_open(hold, fold.position, open_)
 
-    def _keep_open(self, hold: Hold, fold: Fold, open_: bytes) -> None:
+    def _keep_open(self, hold: Hold, position: Position, open_: bytes) -> None:
         members = {"checkpoint": FORMAT, "header": self._header.digest, "views": {}}
-        line, _ = self._line(members, fold, {}, open_, 0)
+        line, _ = self._line(members, position, {}, open_, 0)
         self._backend.put_derived(hold, OPEN, line)
+
+    def keep_place(self, hold: Hold) -> None:
+        """Store where a log stands in which nothing is ever open: its owner knows all kinds.
+
+        So the next writer does not read it from its first event.
+
+        Raises:
+            PerdureError: it could not be stored.
+
+        """
+        self._keep_open(hold, hold.position, values.encode(OpenWork().dump()))
+        self.seq = hold.position.seq
 
     def holds(self, fold: Fold, *, last: bool = False) -> bool:
         """Whether all that `keep` would store is stored."""
@@ -340,7 +352,7 @@ class Keeper:
         first = {"checkpoint": FORMAT, "header": self._header.digest, "views": views}
         first |= {"lens": lens} if lens else {}
         skipped = {"skipped": dict(fold.skipped)} if fold.skipped else {}
-        return self._line(first, fold, {**skipped, "put": put}, open_, 0)
+        return self._line(first, fold.position, {**skipped, "put": put}, open_, 0)
 
     def _changed_rows(self, fold: Fold, open_: bytes) -> tuple[bytes, int]:
         weighed = self._sizes is not None
@@ -362,7 +374,7 @@ class Keeper:
         told = b"" if open_ == self._open else open_
         counts = {kind: n for kind, n in fold.skipped.items() if self._skipped[kind] != n}
         changes = {k: v for k, v in (("skipped", counts), ("gone", gone)) if v}
-        return self._line({}, fold, {**changes, "put": put}, told, self._crc)
+        return self._line({}, fold.position, {**changes, "put": put}, told, self._crc)
 
     def _encoded(self, name: str, rows: Any) -> bytes:
         sizes = {} if self._sizes is None else self._sizes
@@ -377,7 +389,7 @@ class Keeper:
     def _line(
         self,
         first: dict[str, Any],
-        fold: Fold,
+        position: Position,
         changes: dict[str, Any],
         open_: bytes,
         crc: int,
@@ -387,7 +399,7 @@ class Keeper:
         `changes` has `skipped` and `gone`, each if there are any, and the rows to `put` as text.
         """
         put = changes.pop("put", {})
-        members = {**first, "seq": fold.position.seq, "hash": fold.position.hash, **changes}
+        members = {**first, "seq": position.seq, "hash": position.hash, **changes}
         rows = b",".join(b"%s:%s" % (values.encode(name), each) for name, each in put.items())
         body = b'%s,"put":{%s}' % (values.encode(members)[:-1], rows)
         if open_:

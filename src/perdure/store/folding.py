@@ -45,6 +45,9 @@ WAITING_BYTES_MAX = 4 * 1024 * 1024
 STEP_EVENTS = 500
 """The end of a step is worth a checkpoint after so many events."""
 
+PLACE_EVENTS = 256
+"""Of a log with kinds of its owner's, where it stands is stored after so many events."""
+
 BEHIND_EVENTS_MAX = 4096
 """A checkpoint that is older is renewed at the end of a turn by a writer that was not asked either.
 """
@@ -418,6 +421,7 @@ class Folding:
             elif last and not self._foreign and (live := self._standing(hold.position)):
                 fold, work = live
             else:
+                self._keep_place(hold, last=last)
                 return True
             if not hold.dead:
                 self._keeper.keep(hold, fold, work, last=last)
@@ -427,6 +431,13 @@ class Folding:
                 # An interrupt, or a view that wants to exit: the caller's, once.
                 raise
         return True
+
+    def _keep_place(self, hold: Hold, *, last: bool) -> None:
+        """Have the next writer of a long log that nobody closes turns in not read all of it."""
+        new = hold.position.seq - self._keeper.seq
+        native = self._header.vocabulary == VOCABULARY
+        if last and self._persistent and not native and not hold.dead and new >= PLACE_EVENTS:
+            self._keeper.keep_place(hold)
 
     def _take(self, records: Sequence[Record]) -> None:
         if self._waiting is None:

@@ -27,7 +27,9 @@ from perdure.runtime import Runtime
 from perdure.store.content import DIGESTS_MAX, content_of
 from perdure.store.copying import Side
 from perdure.store.families import Relative, children_of, descendants_of, lineage_of
-from perdure.store.forkpoint import Place, Prefix, prefix_of, shortened
+from perdure.store.folding import Folds
+from perdure.store.forkpoint import Place, Prefix, end_of_turn, prefix_of, shortened
+from perdure.store.imported import lens_version
 from perdure.store.opening import refuse_taken
 from perdure.store.queue import Keys
 from perdure.store.reading import Pages
@@ -42,6 +44,7 @@ class Forking(ABC):
     """What a store does for sessions that come from other ones."""
 
     _backend: Backend
+    _folds: Folds
     _pages: Pages
     _retention: Retention
     _runtime: Runtime
@@ -85,7 +88,8 @@ class Forking(ABC):
         the events refer to is copied; what is not there any more, or damaged, is written down as
         expired. `cwd`, `preset` and `config` are those of the other session if left out, `cwd` as a
         resume said it last up to there; with None the child has none. The fork of an import speaks
-        the vocabulary, so that its own turns are closed after a crash. The child is durable when
+        the vocabulary, so that its own turns are closed after a crash; it can begin behind any
+        line, also within a turn. The child is durable when
         this returns, and owes its parent nothing from then on.
 
         Of a damaged session, an `at` or `turn` before the damage can be forked.
@@ -108,7 +112,8 @@ class Forking(ABC):
             check_cwd(cwd)
         refuse_taken(self._backend, child)
         with self._retention.telling(id):
-            parent, prefix = prefix_of(self._side(), id, Place(at, turn, agent))
+            place = Place(at, turn, agent)
+            parent, prefix = prefix_of(self._side(), id, self._in_our_words(id, place))
         header = new_header(
             child,
             created_at=self._runtime.now_ms(),
@@ -122,6 +127,22 @@ class Forking(ABC):
             genesis=parent.genesis,
         )
         return self._publish(_Fork(self._backend, parent, prefix, header, self._runtime))
+
+    def _in_our_words(self, id: str, place: Place) -> Place:
+        """The place at the end of a turn that only a lens knows of, by the number of its event.
+
+        Raises:
+            InvalidValue: there is no such turn.
+
+        """
+        header = None if place.turn is None else self._backend.stored(id).header
+        if header is None or place.at is not None or not lens_version(header):
+            return place
+        ends: dict[str | None, int] = {}
+        for event in self._folds.told(header, 0):
+            if event.turn == place.turn:
+                ends[event.agent] = max(event.seq, ends.get(event.agent, -1))
+        return Place(end_of_turn(ends, place), None, None)
 
     def _publish(self, fork: "_Fork") -> Session:
         header, backend = fork.header, self._backend

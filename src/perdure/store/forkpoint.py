@@ -4,7 +4,7 @@ A fork must not inherit half a turn: the place is an event behind which no turn 
 log speaks another vocabulary nobody knows of turns, and every event will do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from perdure.store.copying import Side, end_of
 from perdure.store.queue import Keys
 from perdure.store.survey import Facts
 
-__all__ = ["Place", "Prefix", "prefix_of", "shortened"]
+__all__ = ["Place", "Prefix", "end_of_turn", "prefix_of", "shortened"]
 
 _START, _END = "turn/start", "turn/end"
 _RUNS = ("session/started", "session/resumed")
@@ -121,20 +121,30 @@ def _refuse(session: str, at: int, end: int, scout: "_Scout") -> None:
 
 def _end_of_turn(scout: "_Scout", place: Place, end: int) -> int:
     """The event that ends the turn that is meant."""
-    found = scout.ends
+    seq = end_of_turn(scout.ends, place)
+    if seq > end:
+        hint = "end it first, or fork at the end of another turn"
+        raise InvalidValue("turn", f"turn {place.turn!r} is still open", hint=hint)
+    return seq
+
+
+def end_of_turn(found: Mapping[str | None, int], place: Place) -> int:
+    """The end of the turn that is meant, of those of its name, by their agents.
+
+    Raises:
+        InvalidValue: there is none, or several agents have one.
+
+    """
     agent = place.agent
     if agent is None and None not in found and len(found) == 1:
         (agent,) = found
     if agent not in found:
         whose = "" if agent is None else f" of agent {agent!r}"
         others = sorted(repr(each) for each in found)
-        hint = f"agents that have one: {', '.join(others)}" if others else ""
+        named = f"agents that have one: {', '.join(others)}" if others else ""
+        hint = named or "branches() or `perdure branches` lists them"
         raise InvalidValue("turn", f"there is no turn {place.turn!r}{whose}", hint=hint)
-    seq = found[agent]
-    if seq > end:
-        hint = "end it first, or fork at the end of another turn"
-        raise InvalidValue("turn", f"turn {place.turn!r} is still open", hint=hint)
-    return seq
+    return found[agent]
 
 
 def _with_content(log: "_Log", prefix: Prefix, stored: list[Blob], gone: set[str]) -> Prefix:

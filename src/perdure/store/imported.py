@@ -108,13 +108,20 @@ class Translation:
             # Of what expired or is damaged there is no text: the lens counts it as not read.
             with suppress(PerdureError):
                 event = with_text(event, self._content(line.blob))
-        yield from lens.read(event)
+        yield from self._guarded(lens, lambda: lens.read(event))
+
+    @staticmethod
+    def _guarded(lens: Lens, tell: Callable[[], Iterator[Event]]) -> Iterator[Event]:
+        try:
+            yield from tell()
+        except Exception:  # noqa: BLE001 - it may be anybody's, and stops nobody from reading on
+            lens.missed += 1
 
     def end(self) -> Iterator[Event]:
         """What is still to be said when no further line comes; nothing if it was asked before."""
         if not self._ended and self.lens is not None:
             self._ended = True
-            yield from self.lens.end()
+            yield from self._guarded(self.lens, self.lens.end)
 
     def understanding(self) -> Understanding | None:
         """What the lens made of it so far; None if this is no import."""

@@ -7,7 +7,7 @@ from perdure.errors import PerdureError
 from perdure.store.session import Session
 from perdure.store.store import Store
 
-__all__ = ["note_of", "put_note"]
+__all__ = ["know_new", "note_of", "put_note"]
 
 
 def note_of(store: Store, id: str, name: str) -> bytes | None:
@@ -27,3 +27,11 @@ def put_note(session: Session, name: str, data: bytes) -> None:
         session._backend.put_derived(hold, name, data)  # noqa: SLF001 - of this package
     except PerdureError:
         return
+
+
+def know_new(session: Session) -> None:
+    """Have no key that comes looked up in the log: whoever appends knows that none is there yet.
+
+    Without this the first event with a key has all of the log read.
+    """
+    session._queue.know_new()  # noqa: SLF001 - of this package

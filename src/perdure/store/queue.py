@@ -72,6 +72,7 @@ class Queue:
         # Facts found again, by number. Without a store nothing can be read back, so all stay here.
         self._facts: dict[int, Event] = {}
         self._persistent = persistent
+        self._new = False
         self.bytes = 0
 
     @property
@@ -120,10 +121,14 @@ class Queue:
     def _know_keys(self) -> None:
         """Read the keys of the log, once; those that become durable meanwhile are here already."""
         read = self._read_keys
-        if read is not None:
+        if read is not None and not self._new:
             for name, seq in read().items():
                 self._keys.setdefault(name, seq)
             self._read_keys = None
+
+    def know_new(self) -> None:
+        """From here on no key that comes is in the log already, but for those of this writer."""
+        self._new = True
 
     def may_store(self, one: Draft) -> bool:
         """Whether the log may hold an event with the key of `one`; no lock is needed to ask."""

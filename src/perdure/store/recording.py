@@ -32,6 +32,7 @@ from perdure.store.effects import (
 )
 from perdure.store.members import Content, Failure, data_of, failure_of
 from perdure.store.queue import Accepted, Queue
+from perdure.store.refusing import refuse_import
 from perdure.store.statements import Statements
 from perdure.store.turns import Turn
 from perdure.views import conversation
@@ -167,10 +168,11 @@ class Recording(Statements[Event]):
 
         Raises:
             InvalidValue: an id cannot be kept, the agent has no turn `parent` or `replaces`, or
-                both are given.
+                both are given; or the session was imported: a fork of it can be gone on with.
             As `buffer`.
 
         """
+        refuse_import(self.header)
         book = Book(self.header.id, self._runtime.token() if id is None else id, agent)
         self._check()
         members = {"parent": parent, "replaces": replaces, "how": how}
@@ -200,10 +202,11 @@ class Recording(Statements[Event]):
         `to` may be a turn of any branch; to go to one that is not live any more reads the log.
 
         Raises:
-            InvalidValue: the agent has no such turn.
+            InvalidValue: the agent has no such turn, or the session was imported.
             As `append`.
 
         """
+        refuse_import(self.header)
         data_of("context/rewound", {"to": to})
         if to is not None:
             self._check_turn("to", to, agent)

@@ -23,9 +23,10 @@ from perdure.errors import (
 )
 from perdure.model import values
 from perdure.model.event import Event
-from perdure.model.header import VOCABULARY, Header, check_cwd
+from perdure.model.header import check_cwd
 from perdure.runtime import Runtime
 from perdure.store.inspection import Inspection
+from perdure.store.refusing import refuse_import
 from perdure.store.resumed import Resumed
 from perdure.store.session import Session
 
@@ -134,7 +135,7 @@ class Resuming(ABC):
         if header is None:
             # The writer says it best.
             return cwd
-        _refuse_imported(header)
+        refuse_import(header)
         if presets is not None and header.preset not in presets:
             raise PresetUnknown(id, header.preset, sorted(presets))
         place = header.cwd if cwd is None else cwd
@@ -186,15 +187,6 @@ def _is_folder(path: str) -> bool:
     except (OSError, ValueError):
         # Too long, or no path at all: a header may say anything.
         return False
-
-
-def _refuse_imported(header: Header) -> None:
-    if header.source is not None and header.vocabulary != VOCABULARY:
-        raise InvalidValue(
-            "id",
-            f"session {header.id!r} was imported from {header.source.format}",
-            hint="fork it to go on here: store.fork(id) or `perdure fork`",
-        )
 
 
 def _resumed(session: Session, cwd: str | None, makers: Mapping[str, TriggerMaker]) -> Resumed:

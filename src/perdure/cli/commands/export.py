@@ -159,20 +159,14 @@ def _family(store: Store, session: str) -> dict[str, str]:
         for _ in store.read_from(session):
             break
         raise SessionNotFound(session)
-    spawned: dict[str, list[str]] = {}
-    digests = {session: header.digest}
-    for entry in store.list():
-        one = entry.header
-        if one is not None and one.origin == "subagent" and one.parent is not None:
-            spawned.setdefault(one.parent.session, []).append(one.id)
-            digests.setdefault(one.id, one.digest)
     family = {session: header.digest}
     waiting = [session]
     while waiting:
-        for child in spawned.get(waiting.pop(), ()):
-            if child not in family:
-                family[child] = digests[child]
-                waiting.append(child)
+        for child in store.children(waiting.pop()):
+            one = child.header
+            if child.kind == "subagent" and one is not None and child.session not in family:
+                family[child.session] = one.digest
+                waiting.append(child.session)
     return family
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import perdure
 from perdure.importers import SourceReport, import_sessions, source_text, sync
-from perdure.lenses.lines import stored_line
+from perdure.lenses.lines import SourceLines
 from perdure.runtime import Runtime
 from perdure.store.notes import put_note
 
@@ -43,14 +43,23 @@ HEADER = b'{"type":"session","version":0,"id":"s-1","createdAt":1700000000000,"c
 
 
 class Machine(Runtime):
-    """A machine of some name, on which nothing is set but what a test says."""
+    """A machine, its name if that is another, and all that is set on it; its clock stands."""
 
-    def __init__(self, host: str = "here", **environment: str) -> None:
-        self._host = host
+    NOW = 1_900_000_000_000
+
+    def __init__(self, machine: str = "here", host: str = "", **environment: str) -> None:
+        self._machine = machine
+        self._host = host or machine
         self._environment = environment
+
+    def machine(self) -> str:
+        return self._machine
 
     def host(self) -> str:
         return self._host
+
+    def now_ms(self) -> int:
+        return self.NOW
 
     def environment(self, name: str) -> str | None:
         return self._environment.get(name)
@@ -106,8 +115,9 @@ def forget(store: perdure.Store, source: SourceReport) -> None:
 
 def kept(store: perdure.Store, source: SourceReport) -> list[perdure.Event]:
     """Return the events that keep lines."""
+    lines = SourceLines(str(source.format))
     events = store.read_from(session_of(source))
-    return [event for event in events if stored_line(event) is not None]
+    return [event for event in events if lines.line(event) is not None]
 
 
 def of_type(store: perdure.Store, source: SourceReport, *types: str) -> list[perdure.Event]:

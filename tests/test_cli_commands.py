@@ -67,6 +67,7 @@ def test_ls_lists_the_newest_first(line: Line, session: str, interrupted: str) -
         "source": None,
         "agent": "perdure",
         "origin": None,
+        "relation": None,
         "reason": None,
     }
     text = line("ls").stdout.splitlines()
@@ -98,7 +99,9 @@ def test_reading_commands_create_nothing(line: Line, command: list[str]) -> None
     """A store that does not exist is an empty one, and stays away."""
     result = line(*command)
     assert (result.exit_code, line.location.exists()) == (0, False)
-    assert result.stdout == f"no sessions in {line.location}\n"
+    told, *hint = result.stdout.splitlines()
+    assert told == f"no sessions in {line.location}"
+    assert any("perdure sync" in text for text in hint) == (command == ["ls"])
     assert line.json(*command)["sessions"] == []
 
 
@@ -141,6 +144,7 @@ def test_show_tells_what_a_session_is(line: Line, session: str, store: perdure.S
         "holder": None,
         "counts": {"turn/end": 1, "turn/start": 1, "user/message": 1},
         "content": {"count": 0, "bytes": 0},
+        "import": None,
         "closers": [],
         "problems": [],
         "later": 0,

@@ -92,12 +92,17 @@ def test_start_loads_only_what_it_needs(location: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+EMPTY = (
+    b"no sessions in ~/.perdure\n`perdure sync` brings in what other agents keep on this machine\n"
+)
+
+
 def test_default_store_is_in_the_home(tmp_path: Path) -> None:
     """Without option and variable the store is ~/.perdure, and reading does not create it."""
     environment = {name: value for name, value in os.environ.items() if name != "PERDURE_STORE"}
     process = start("ls", env={**environment, "HOME": str(tmp_path)})
     stdout, _ = process.communicate()
-    assert (process.returncode, stdout) == (0, b"no sessions in ~/.perdure\n")
+    assert (process.returncode, stdout) == (0, EMPTY)
     assert list(tmp_path.iterdir()) == []
 
 

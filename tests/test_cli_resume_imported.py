@@ -43,13 +43,13 @@ def ids(store: perdure.Store, home: Home) -> dict[str, str]:
 class Other(Surroundings):
     """A machine that has just what a test says."""
 
-    def __init__(self, *there: str, host: str = "elsewhere") -> None:
+    def __init__(self, *there: str, machine: str = "elsewhere") -> None:
         super().__init__()
         self._there = there
-        self._host = host
+        self._machine = machine
 
-    def host(self) -> str:
-        return self._host
+    def machine(self) -> str:
+        return self._machine
 
     def is_folder(self, path: str) -> bool:
         return path in self._there
@@ -126,7 +126,7 @@ def test_a_source_that_is_gone_is_named(line: Line, home: Home, ids: dict[str, s
     shown = line("resume", ids["parent"])
     assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
     assert f"error: {home.parent}: the source is gone" in shown.stderr
-    assert f"`perdure export {ids['parent']} FILE --format source`" in shown.stderr
+    assert f"`perdure export {ids['parent']} {home.parent} --format source`" in shown.stderr
     assert f"`perdure fork {ids['parent']}`" in shown.stderr
     line("export", ids["parent"], str(home.parent), "--format", "source")
     assert home.parent.read_bytes() == text
@@ -140,6 +140,7 @@ def test_a_program_that_is_missing_is_named(line: Line, home: Home, ids: dict[st
     assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
     assert "error: claude is not on the PATH\nhint: install Claude Code" in shown.stderr
     assert f"`perdure resume {ids['parent']} --format anthropic`" in shown.stderr
+    assert f"the command would be: cd /tmp && claude --resume {PARENT}\n" in shown.stderr
 
 
 def test_all_that_is_missing_is_named_at_once(line: Line, home: Home, ids: dict[str, str]) -> None:
@@ -158,7 +159,7 @@ def test_an_agent_without_a_command_says_so(line: Line, ids: dict[str, str]) -> 
     """Where an agent cannot take a session up, a fork and the messages are what is left."""
     shown = line("resume", ids["harness"])
     assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
-    assert "error: deepseek-harness has no command that takes up this session" in shown.stderr
+    assert "error: deepseek-harness has no command that takes up a session" in shown.stderr
     assert f"`perdure fork {ids['harness']}`" in shown.stderr
     found, _ = missing(line, ids["harness"])
     assert found["command"] is None
@@ -261,4 +262,73 @@ def test_a_format_that_nobody_brings_any_more(line: Line, store: perdure.Store) 
         session.append("acme/record", "{}\n", key="0:0")
     assert agent_of(store.inspect("old").header) == "acme"
     found, _ = missing(line, "old")
-    assert found["checks"][0]["error"]["message"].startswith("acme has no command")
+    assert found["checks"][0]["error"]["message"] == "the format acme is not installed here"
+
+
+def test_messages_that_nobody_can_read_are_not_called_none(
+    line: Line, store: perdure.Store
+) -> None:
+    """Without a lens for its format an import has no messages to give, and that is said.
+
+    A fork of it gives its own, with a word on what is left out.
+    """
+    source = perdure.Source("acme", "a-1", None, "/srv/a.jsonl")
+    with store.create("old", vocabulary=None, source=source) as session:
+        session.append("acme/record", "{}\n", key="0:0")
+    for arguments in (["--format", "anthropic"], ["--state"], ["--at", "t1"]):
+        shown = line("resume", "old", *arguments)
+        assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
+        assert "no lens for the format acme is installed" in shown.stderr
+    assert "`perdure export old FILE --format source`" in line("resume", "old").stderr
+    row = line.json("ls", "--titles")["sessions"][0]
+    assert row["reason"] == "no lens for the format acme is installed"
+    assert "(no lens for the format acme is installed)" in line("ls", "--titles").stdout
+    shown = line("show", "old")
+    assert "records   kept, and understood by no lens that is installed\n" in shown.stdout
+    with store.fork("old", new_id="mine") as fork, fork.turn() as turn:
+        turn.user("hello")
+    shown = line("resume", "mine", "--format", "openai-chat")
+    assert (shown.exit_code, "hello" in shown.stdout) == (Exit.OK, True)
+    assert "what came from the import is left out" in shown.stderr
+
+
+def test_a_subagent_is_not_led_to_a_fork_of_its_parent(
+    store: perdure.Store, ids: dict[str, str]
+) -> None:
+    """A fork has the same id in the other format, and is no session of the agent."""
+    with store.fork(ids["parent"], new_id="!before all others") as fork:
+        fork.append("note", 1)
+    assert agent_of(store.inspect("!before all others").header) is None
+    assert taking_up(store, ids["child"]).of == ids["parent"]
+    store.delete(ids["parent"])
+    alone = taking_up(store, ids["child"], around=Other(WORKPLACE, "claude"))
+    assert alone.of == ids["child"]
+    assert [error.message for error in alone.missing] == [
+        "the session that this sub-agent belongs to is not kept here"
+    ]
+
+
+def test_an_id_that_its_agent_does_not_take_is_the_reason(
+    line: Line, store: perdure.Store, tmp_path: Path
+) -> None:
+    """Where an agent could take up sessions, but not one of this id, it is said why."""
+    path = tmp_path / "rollout-1.jsonl"
+    meta = {"id": "abc", "timestamp": "2025-12-18T10:00:00.000Z", "cwd": "/tmp"}  # noqa: S108
+    record = {"timestamp": meta["timestamp"], "type": "session_meta", "payload": meta}
+    path.write_text(json.dumps(record) + "\n")
+    (source,) = sync(store, [path]).sources
+    _, (error,) = missing(line, str(source.session))
+    assert error["message"] == "Codex has no command that takes up a session of the id 'abc'"
+
+
+def test_a_folder_that_no_line_can_carry_is_refused(
+    line: Line, ids: dict[str, str], tmp_path: Path
+) -> None:
+    """What would come out of the terminal as another command is not printed as one."""
+    folder = tmp_path / "a\nb\x1b"
+    folder.mkdir()
+    shown = line("resume", ids["parent"], "--cwd", str(folder))
+    assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
+    assert "has characters that no line of a shell can carry safely" in shown.stderr
+    found = line.json("resume", ids["parent"], "--cwd", str(folder))
+    assert (found["cwd"], found["command"]) == (str(folder), ["claude", "--resume", PARENT])

@@ -72,12 +72,17 @@ def test_sync_brings_in_what_every_agent_keeps(line: Line, home: Home) -> None:
 
 
 def test_sync_twice_stores_nothing_new(line: Line, home: Home) -> None:
-    """Again nothing is new, and files without anything to say are only counted."""
+    """Again nothing is new, and unchanged files are only counted, also those with problems."""
     line("sync")
     again = line("sync")
     assert (again.exit_code, str(home.parent) in again.stdout) == (Exit.OK, False)
     assert again.stdout.endswith("4 files: 4 unchanged\n208 lines, 0 new, 1 problem\n")
-    assert str(home.harness) in again.stdout
+    assert str(home.harness) not in again.stdout
+    assert again.stdout.startswith(
+        "1 unchanged file has problems: perdure sync --verbose names it\n"
+    )
+    assert str(home.harness) in line("sync", "--verbose").stdout
+    assert line.json("sync")["problem_count"] == 1
 
 
 def test_sync_tells_programs_all_of_it(line: Line, home: Home) -> None:
@@ -119,7 +124,63 @@ def test_sync_that_only_looks_stores_nothing(line: Line, home: Home) -> None:
     assert f"new        {home.parent}\n" in shown.stdout
     assert shown.stdout.endswith("nothing was stored\n")
     assert not line.location.exists()
-    assert line.json("sync", "--dry-run")["states"] == {"new": 4}
+    found = line.json("sync", "--dry-run")
+    assert (found["states"], found["dry_run"]) == ({"new": 4}, True)
+    assert line.json("sync")["dry_run"] is False
+
+
+def test_sync_tells_what_came_back(line: Line, home: Home) -> None:
+    """A file that was gone and is there again has a line that says so, once."""
+    text = home.rollout.read_bytes()
+    line("sync")
+    home.rollout.unlink()
+    line("sync")
+    home.rollout.write_bytes(text)
+    shown = line("sync")
+    assert f"unchanged  {home.rollout}\n    the file is there again\n" in shown.stdout
+    assert str(home.rollout) not in line("sync").stdout
+    home.rollout.unlink()
+    line("sync")
+    home.rollout.write_bytes(text + text.splitlines(keepends=True)[-1])
+    shown = line("sync")
+    assert f"grown      {home.rollout}\n    the file is there again\n    21 li" in shown.stdout
+
+
+def test_sync_goes_through_a_link_to_a_folder_that_is_named(line: Line, home: Home) -> None:
+    """A folder may be named by a link, and its files are the same by either name; below it is none.
+
+    What hides behind a link in a folder is skipped, with the reason.
+    """
+    link = home.folder / "link"
+    link.symlink_to(home.folder / ".codex")
+    (home.folder / ".codex" / "sessions" / "more").symlink_to(home.folder / ".dsh")
+    report = line.json("sync", "--from", str(link))
+    found = {each["path"]: each["state"] for each in report["sources"]}
+    more = str(home.folder / ".codex/sessions/more")
+    assert found == {str(home.rollout): "new", more: "skipped"}
+    (skipped,) = (each for each in report["sources"] if each["path"] == more)
+    assert "a symbolic link to a folder, which is not followed" in skipped["skipped"]
+    below = link / home.rollout.relative_to(home.folder / ".codex")
+    assert states(line.json("sync", "--from", str(below))) == {home.rollout.name: "unchanged"}
+
+
+@pytest.mark.parametrize("path", ["/srv/a\0b.jsonl", "/srv/\ud800.jsonl"], ids=["nul", "surrogate"])
+def test_what_is_no_path_fails_as_any_file_does(
+    store: perdure.Store, tmp_path: Path, path: str
+) -> None:
+    """A name that no file can have is a failed source, and nothing else is raised for it."""
+    (source,) = sync(store, [path]).sources
+    assert (source.state, type(source.error)) == ("failed", perdure.errors.StorageUnavailable)
+    assert Follower(store, [path]).follow().states == {"failed": 1}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_follower_takes_a_list_of_paths(store: perdure.Store) -> None:
+    """One path in place of a list is refused: its characters would be taken for paths."""
+    with pytest.raises(perdure.errors.InvalidValue):
+        Follower(store, "/srv")
+    with pytest.raises(perdure.errors.InvalidValue):
+        Follower(store, Path("/srv"))  # type: ignore[arg-type]
 
 
 def test_sync_looks_where_it_is_told(line: Line, home: Home) -> None:
@@ -176,9 +237,19 @@ def test_sync_says_why_a_file_is_skipped(line: Line, home: Home) -> None:
     (row,) = line.json("ls")["sessions"]
     line("rm", row["id"])
     shown = line("sync", "--from", str(home.folder))
+    assert "2 files skipped: perdure sync --verbose names them\n" in shown.stdout
+    assert str(home.parent) not in shown.stdout
+    assert "2 skipped" in shown.stdout
+    shown = line("sync", "--from", str(home.folder), "--verbose")
     assert "its first lines open no session of claude-code, codex or deep" in shown.stdout
     assert f"skipped    {home.parent}\n    " in shown.stdout
-    assert "2 skipped" in shown.stdout
+    assert "perdure sync --verbose" not in shown.stdout
+    (notes,) = (
+        each
+        for each in line.json("sync", "--from", str(home.folder))["sources"]
+        if each["path"].endswith("notes.jsonl")
+    )
+    assert notes["skipped"].startswith("its first lines")
 
 
 def test_problems_are_told_with_their_place_and_bounded(line: Line, tmp_path: Path) -> None:
@@ -192,6 +263,15 @@ def test_problems_are_told_with_their_place_and_bounded(line: Line, tmp_path: Pa
     assert places[0].startswith(f"    {path}:2, byte {len(HEADER)}: not JSON")
     assert "    and 3 more problems\n" in shown.stdout
     assert shown.stdout.endswith("9 lines, 9 new, 8 problems\n")
+
+
+def test_sync_says_what_is_broken(line: Line, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A format or a lens of another package that cannot be used is named, and stops nothing."""
+    broken = perdure.errors.InvalidValue("perdure.formats", "acme is broken", hint="remove it")
+    monkeypatch.setattr("perdure.cli.commands.sync.broken_formats", lambda: [broken])
+    shown = line("sync", "--from", str(home.parent))
+    assert shown.exit_code == Exit.OK
+    assert shown.stderr == "perdure.formats: acme is broken; remove it\n"
 
 
 def test_sync_prints_nothing_hostile(line: Line, home: Home) -> None:
@@ -268,7 +348,23 @@ def test_watch_prints_lines_for_people(
     shown = line("sync", "--watch", "--from", str(home.parent), "--interval", "5")
     assert shown.exit_code == Exit.OK
     said = [text.split()[0] for text in shown.stdout.splitlines() if not text.startswith(" ")]
-    assert said == ["new", "grown"]
+    assert said == ["watching", "new", "grown", "ended"]
+    assert shown.stdout.startswith("watching 1 file; Ctrl-C ends it\n")
+    assert shown.stdout.endswith("\nended after 3 looks: 4 new lines in 1 file\n")
+
+
+def test_watch_counts_what_is_passed_over_once(
+    line: Line, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skipped files that are there at the start are counted, one that comes is named."""
+    (home.folder / "notes.jsonl").write_text('{"note": 1}\n')
+    late = home.folder / "late.jsonl"
+    script = Script(nothing, lambda: late.write_text('{"note": 1}\n'), nothing)
+    monkeypatch.setattr(type(SYSTEM), "sleep", lambda _self, seconds: script(seconds))
+    shown = line("sync", "--watch", "--from", str(home.folder)).stdout
+    assert shown.count("1 file skipped: perdure sync --verbose names it\n") == 1
+    assert "notes.jsonl" not in shown
+    assert shown.count(f"skipped    {late}\n") == 1
 
 
 def test_watch_opens_only_what_changed(

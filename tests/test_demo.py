@@ -53,6 +53,7 @@ def test_demo_passes_and_tells_its_story(temporary: Path) -> None:
         "All 25 claims held.",
     ):
         assert part in result.stdout
+    assert "1970" not in result.stdout
     assert list(temporary.iterdir()) == []
 
 

@@ -146,7 +146,7 @@ def test_forks_name_where_they_come_from() -> None:
     assert (facts.id, facts.parent, facts.kind) == (UUID, OTHER, "fork")
     itself = user("a", forkedFrom={"sessionId": UUID})
     for odd in (itself, user("a", forkedFrom=OTHER), user("a", forkedFrom={"sessionId": []})):
-        assert opened(odd)[3:] == (None, None)
+        assert opened(odd)[3:5] == (None, None)
 
 
 # --- sub-agents ---------------------------------------------------------------------------------
@@ -176,10 +176,10 @@ def test_the_folder_tells_whose_a_sub_agent_is() -> None:
     """Where its records name itself as the session, or none at all, its folder does."""
     path = f"/subagents/x/{OTHER}/subagents/agent-a1.jsonl"
     known = (OTHER, "subagent")
-    assert opened(agent(sessionId="a1"), path=path)[3:] == known
-    assert opened(agent(sessionId="agent-a1"), path=path)[3:] == known
-    assert opened(agent(), path=path)[3:] == (UUID, "subagent")
-    assert opened(agent(sessionId="a1"), path="/f/subagents/agent-a1.jsonl")[3:] == (
+    assert opened(agent(sessionId="a1"), path=path)[3:5] == known
+    assert opened(agent(sessionId="agent-a1"), path=path)[3:5] == known
+    assert opened(agent(), path=path)[3:5] == (UUID, "subagent")
+    assert opened(agent(sessionId="a1"), path="/f/subagents/agent-a1.jsonl")[3:5] == (
         None,
         "subagent",
     )

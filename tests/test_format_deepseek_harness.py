@@ -19,22 +19,23 @@ OPENINGS = {
         1783352137161,
         "96cf59c9-b347-48b9-b234-a5200913ad05",
         "subagent",
+        1,
     ),
-    "dsh/05-compaction-recovery.jsonl": Opening("{{sessionId}}", "{{cwd}}", 0),
+    "dsh/05-compaction-recovery.jsonl": Opening("{{sessionId}}", "{{cwd}}", 0, depth=0),
     "dsh/07-packed-chunks.jsonl": Opening(
-        "ff1c1e99-3bd4-4ef8-a954-80d607d628ba", "{{cwd}}", 1783352165190
+        "ff1c1e99-3bd4-4ef8-a954-80d607d628ba", "{{cwd}}", 1783352165190, depth=0
     ),
     f"deepseek-harness/{LAB}": Opening(
-        "session-eaf5c9ac-0e47-4d2f-b982-8bae306062d1", "/srv/pgbouncer-lab", 1787320263519
+        "session-eaf5c9ac-0e47-4d2f-b982-8bae306062d1", "/srv/pgbouncer-lab", 1787320263519, depth=0
     ),
     f"deepseek-harness/{GOAL}": Opening(
-        "session-11111111-2222-4333-8444-555555555555", "/home/demo", 1786073817152
+        "session-11111111-2222-4333-8444-555555555555", "/home/demo", 1786073817152, depth=0
     ),
     f"deepseek-harness/{GOAL}.zstd": Opening(
-        "session-11111111-2222-4333-8444-555555555555", "/home/demo", 1786073817152
+        "session-11111111-2222-4333-8444-555555555555", "/home/demo", 1786073817152, depth=0
     ),
     "deepseek-harness/subagent-multi_session.jsonl": Opening(
-        "14dda109-5728-45ba-a002-7db9543fe50e", "{{cwd}}", 1783352126247
+        "14dda109-5728-45ba-a002-7db9543fe50e", "{{cwd}}", 1783352126247, depth=0
     ),
 }
 
@@ -60,9 +61,9 @@ def test_the_header_has_to_be_the_first_record() -> None:
 
 
 def test_relations() -> None:
-    """With a parent it is a sub-agent if it says so, else a fork; without one it is neither."""
+    """It is a sub-agent if it says so, whoever its parent is; else with a parent a fork."""
     told = [
-        KIND.opening([header(**members)], "/f")[3:]
+        KIND.opening([header(**members)], "/f")[3:5]
         for members in (
             {},
             {"parentSession": "p"},
@@ -73,7 +74,15 @@ def test_relations() -> None:
         )
     ]
     nothing = (None, None)
-    assert told == [nothing, ("p", "fork"), ("p", "subagent"), ("7", "fork"), nothing, nothing]
+    of_nobody = (None, "subagent")
+    assert told == [nothing, ("p", "fork"), ("p", "subagent"), ("7", "fork"), of_nobody, nothing]
+
+
+def test_depths() -> None:
+    """The delegation depth is what the header says, if that is a count."""
+    for told, depth in ((0, 0), (1, 1), (7, 7), (-1, None), (True, None), ("2", None), (2.0, None)):
+        assert KIND.opening([header(delegationDepth=told)], "/f").depth == depth
+    assert KIND.opening([header()], "/f").depth is None
 
 
 def test_odd_headers() -> None:

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.errors import InvalidValue
+from perdure.importers import claude_code, codex, heads
 from perdure.importers.formats import FORMATS, LineFormat, Opening, format_names, format_of
 from perdure.importers.heads import moment
 from perdure.lenses import LENSES
+from perdure.lenses.pieces import sound
 from perdure.model.header import Source, encode_header, new_header
 from perdure.model.limits import TIME_MS_MAX
 from tests.source_heads import (
@@ -212,14 +214,36 @@ def test_no_head_is_too_odd(head: list[Record], path: str) -> None:
     assert head == before
 
 
+NARROWED = {"claude-code": claude_code.about_session, "codex": codex.about_session}
+
+
+@settings(max_examples=scaled(2000))
+@given(st.lists(WILD | mutilated(), max_size=6))
+def test_what_is_about_the_session_says_it_all(head: list[Record]) -> None:
+    """Id, parent and kind are the same whether the lens is given all of a head, or what counts."""
+    head = [record for record in head if sound(record)]
+    for name, narrowed in NARROWED.items():
+        whole, part = (heads.facts_of(KINDS[name], each) for each in (head, narrowed(head)))
+        assert (whole.id, whole.parent, whole.kind) == (part.id, part.parent, part.kind)
+
+
+@pytest.mark.parametrize(("path", "name"), SAMPLES, ids=lambda each: str(each).split("data/")[-1])
+def test_what_is_about_the_session_of_a_sample(path: Path, name: str) -> None:
+    """Of samples, too, what counts says id, parent and kind as all records do."""
+    head = head_of(path)
+    part = heads.facts_of(KINDS[name], NARROWED.get(name, list)(head))
+    whole = heads.facts_of(KINDS[name], head)
+    assert (whole.id, whole.parent, whole.kind) == (part.id, part.parent, part.kind)
+
+
 def test_values_that_no_log_holds_are_survived() -> None:
-    """Records deeper than a log keeps, and numbers that JSON has not, say nothing of the rest."""
+    """Values deeper than a log keeps, and numbers that JSON has not, take nothing of the rest."""
     deep = json.loads("[" * 300 + "]" * 300)
     codex = {"type": "session_meta", "payload": {"id": "a", "base": deep}}
     later = {"type": "session_meta", "payload": {"id": "b", "cwd": "/w"}}
     assert KINDS["codex"].opening([codex, later], "/f.jsonl").id == "b"
     claude = {"type": "user", "sessionId": "s", "timestamp": float("nan"), "message": deep}
-    assert KINDS["claude-code"].opening([claude], "/f.jsonl") == Opening()
+    assert KINDS["claude-code"].opening([claude], "/f.jsonl") == Opening("s")
     ids = {"type": "session", "createdAt": 10**5000, "id": 10**5000, "parentSession": [1]}
     assert KINDS["deepseek-harness"].opening([ids], "/f.jsonl") == Opening()
 

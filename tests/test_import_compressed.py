@@ -9,8 +9,26 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.importers import SourceReport, import_sessions
-from tests.sources import FORMAT, HEADER, TORN, data, frame, import_one, kept, record, unpacked
+from perdure.importers import SourceReport, import_sessions, source_text
+from perdure.importers.stored_lines import source_bytes
+from tests.sources import (
+    FORMAT,
+    HEADER,
+    TORN,
+    append,
+    bytes_of,
+    data,
+    flipped,
+    forget,
+    frame,
+    import_one,
+    kept,
+    of_type,
+    record,
+    session_of,
+    text_of,
+    unpacked,
+)
 from tests.support import scaled
 
 LINES = [HEADER, *(record("n", number, "text " * number) for number in range(1, 8))]
@@ -26,10 +44,6 @@ def imported(store: perdure.Store, folder: Path, raw: bytes) -> SourceReport:
     path = folder / "session.jsonl.zstd"
     path.write_bytes(raw)
     return import_one(store, path)
-
-
-def flipped(raw: bytes, at: int) -> bytes:
-    return raw[:at] + bytes([raw[at] ^ 0x10]) + raw[at + 1 :]
 
 
 def test_frames_make_one_text(store: perdure.Store, tmp_path: Path) -> None:
@@ -147,21 +161,136 @@ def test_file_without_a_whole_line_is_skipped(store: perdure.Store, tmp_path: Pa
     assert store.list() == []
 
 
-def test_memory_does_not_follow_the_text(store: perdure.Store, tmp_path: Path) -> None:
-    """A small file that unpacks to a huge line takes no more memory than a record."""
-    raw = frame(HEADER) + frame(b"\0" * 100_000_000) + frame(b"\n" + LINES[1])
-    tracemalloc.start()
-    try:
-        report = imported(store, tmp_path, raw)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (report.left_out, data(kept(store, report))) == (1, [HEADER, LINES[1]])
-    assert peak < 60_000_000
+def test_memory_does_not_follow_the_text(tmp_path: Path) -> None:
+    """A small file that unpacks to a huge line costs that line, no memory, and keeps its bytes."""
+    raw = frame(HEADER) + frame(b"\0" * 300_000_000) + frame(b"\n" + LINES[1])
+    with perdure.open(tmp_path / "store") as store:
+        tracemalloc.start()
+        try:
+            report = imported(store, tmp_path, raw)
+            forget(store, report)
+            again = import_one(store, Path(report.path))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (report.large, report.problem_count, again.unchanged) == (0, 1, 2)
+        (problem,) = report.problems
+        assert (problem.line, problem.offset) == (2, len(HEADER))
+        assert "300000001 bytes is left out" in problem.reason
+        assert b"".join(source_text(store, session_of(report))) == HEADER + LINES[1]
+        assert b"".join(source_bytes(store, session_of(report))) == raw
+    assert peak < 160_000_000
 
 
 def test_torn_sample_loses_nothing_that_is_whole(store: perdure.Store) -> None:
     """The torn sample gives exactly the text that its bytes still hold."""
     report = import_one(store, TORN)
-    assert b"".join(data(kept(store, report))) == unpacked(TORN)
+    assert text_of(store, report) == unpacked(TORN)
     assert report.new == 181
+    assert bytes_of(store, report) == TORN.read_bytes()
+
+
+# --- the file itself ------------------------------------------------------------------------------
+
+
+def test_a_compressed_file_is_kept_as_it_grows(store: perdure.Store, tmp_path: Path) -> None:
+    """Of a compressed source the very bytes are kept, only new ones each time, none twice."""
+    frames = [frame(line) for line in LINES]
+    path = tmp_path / "session.jsonl.zstd"
+    path.write_bytes(frames[0])
+    report = import_one(store, path)
+    for number, each in enumerate(frames[1:], start=2):
+        append(path, each)
+        report = import_one(store, path)
+        assert (report.found, report.new) == (number, 1)
+        assert import_one(store, path).state == "unchanged"
+        assert bytes_of(store, report) == path.read_bytes()
+    parts = of_type(store, report, "source/bytes")
+    assert [event.data["bytes"] for event in parts] == [len(each) for each in frames]
+    forget(store, report)
+    assert import_one(store, path).state == "unchanged"
+    assert of_type(store, report, "source/bytes") == parts
+
+
+def test_the_bytes_of_a_plain_file_are_its_lines(store: perdure.Store, tmp_path: Path) -> None:
+    """Of a source that is not compressed nothing is kept besides its lines."""
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(b"".join(LINES))
+    report = import_one(store, path)
+    assert len(list(store.read_from(session_of(report)))) == len(LINES)
+    assert list(store.blobs(session_of(report))) == []
+
+
+def test_a_file_that_was_compressed_anew_is_kept_anew(store: perdure.Store, tmp_path: Path) -> None:
+    """The same text in other bytes has no new line; plain, compressed, cut in other frames."""
+    whole = b"".join(LINES)
+    report = imported(store, tmp_path, whole)
+    path = Path(report.path)
+    for raw in (frame(whole), b"".join(map(frame, LINES)), frame(whole)):
+        path.write_bytes(raw)
+        report = import_one(store, path)
+        assert (report.state, report.new, report.unchanged) == ("unchanged", 0, len(LINES))
+        assert bytes_of(store, report) == raw
+        assert text_of(store, report) == whole
+        forget(store, report)
+        assert import_one(store, path).state == "unchanged"
+    assert len(of_type(store, report, "source/bytes")) == 3
+
+
+def test_bytes_of_a_torn_file_are_kept(store: perdure.Store, tmp_path: Path) -> None:
+    """What is left of a frame that was cut off is kept as it is, though no line of it is known."""
+    frames = [frame(line) for line in LINES]
+    whole = b"".join(frames)
+    raw = whole[:-5]
+    report = imported(store, tmp_path, raw)
+    assert (report.problem_count, bytes_of(store, report)) == (1, raw)
+    again = imported(store, tmp_path, whole)
+    assert (again.problem_count, again.session) == (0, report.session)
+    assert (bytes_of(store, again), text_of(store, again)) == (whole, b"".join(LINES))
+
+
+def test_a_frame_that_is_damaged_later_takes_nothing_away(
+    store: perdure.Store, tmp_path: Path, rng: random.Random
+) -> None:
+    """Damage to a file that was imported begins a generation; what was read before it stays."""
+    frames = [frame(line) for line in LINES]
+    whole = b"".join(frames)
+    damaged = rng.randrange(1, len(frames))
+    end = sum(map(len, frames[: damaged + 1]))
+    report = imported(store, tmp_path, whole)
+    worse = imported(store, tmp_path, flipped(whole, end - 1))
+    assert (worse.state, worse.problem_count) == ("rewritten", 1)
+    assert data(kept(store, worse))[: len(LINES)] == LINES
+    assert text_of(store, worse) == b"".join(LINES[:damaged] + LINES[damaged + 1 :])
+    healed = imported(store, tmp_path, whole)
+    assert (healed.problem_count, healed.session) == (0, report.session)
+    assert text_of(store, healed) == text_of(store, healed, 0) == b"".join(LINES)
+    assert bytes_of(store, healed) == whole
+    assert store.verify(session_of(healed)).status == "ok"
+
+
+def test_a_file_that_cannot_be_read_any_more_changes_nothing(
+    store: perdure.Store, tmp_path: Path
+) -> None:
+    """Where all frames are damaged the file is passed over, and what is stored stays as it is."""
+    raw = frame(b"".join(LINES))
+    report = imported(store, tmp_path, raw)
+    position = store.inspect(session_of(report)).position
+    broken = imported(store, tmp_path, flipped(raw, len(raw) - 1))
+    assert (broken.state, broken.skipped) == ("skipped", "holds no whole line")
+    assert store.inspect(session_of(report)).position == position
+    assert text_of(store, report) == b"".join(LINES)
+    assert imported(store, tmp_path, raw).state == "unchanged"
+
+
+def test_a_long_line_behind_a_fragment_is_kept_whole(store: perdure.Store, tmp_path: Path) -> None:
+    """Behind missing text, too, a line too long for a record is kept as it is."""
+    long = record("x", 5, "y" * (17 * 1024 * 1024))
+    lost = frame(LINES[2])
+    raw = frame(HEADER + LINES[1][:7]) + flipped(lost, len(lost) - 1) + frame(LINES[3] + long)
+    report = imported(store, tmp_path, raw)
+    assert (report.found, report.large, report.problem_count) == (3, 1, 1)
+    assert text_of(store, report) == HEADER + LINES[3] + long
+    assert [event.type for event in kept(store, report)][2:] == [f"{FORMAT}/x"]
+    forget(store, report)
+    assert import_one(store, Path(report.path)).state == "unchanged"

@@ -1,16 +1,29 @@
 """Files that are wrong: every intact line is kept, and what is wrong is named with its place."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure.importers import SourceReport, import_sessions
+from perdure.importers import SourceReport, import_sessions, sync
 from perdure.importers.json_lines import parse
 from perdure.importers.lines import split
-from perdure.model.limits import RECORD_BYTES_MAX
-from tests.sources import FORMAT, HEADER, data, import_one, kept, record
+from tests.sources import (
+    FORMAT,
+    HEADER,
+    Machine,
+    append,
+    data,
+    forget,
+    import_one,
+    kept,
+    record,
+    session_of,
+    states,
+    text_of,
+)
 
 A, B = record("a", 1), record("b", 2)
 END = len(HEADER)
@@ -64,7 +77,7 @@ def test_line_that_is_wrong_is_kept_and_named(
     """A line that is no record is kept verbatim and reported, and so are its neighbours kept."""
     text = HEADER + A + line + B
     report = imported(store, tmp_path, text)
-    assert (report.found, report.new, report.left_out) == (4, 4, 0)
+    assert (report.found, report.new, report.large) == (4, 4, 0)
     (problem,) = report.problems
     assert (problem.line, problem.offset) == (3, END + len(A))
     assert problem.path == str(tmp_path / "session.jsonl")
@@ -139,7 +152,7 @@ def test_byte_order_mark_and_windows_lines(store: perdure.Store, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "cwd", "id"),
     [
-        (b'{"type":"session","createdAt":-1,"id":7,"cwd":9}\n', "9", "7"),
+        (b'{"type":"session","createdAt":-1,"id":7,"cwd":9}\n', None, "7"),
         (b'{"type":"session","createdAt":"x","id":{},"cwd":[]}\n', None, None),
         (b'{"type":"session","createdAt":1.5,"id":"","cwd":""}\n', None, None),
         (b'{"type":"session","createdAt":null,"cwd":"\\ud83d"}\n', "\ud83d", None),
@@ -189,36 +202,121 @@ def test_empty_file_is_skipped(store: perdure.Store, tmp_path: Path) -> None:
     assert (report.skipped, report.session, store.list()) == ("empty", None, [])
 
 
-@pytest.mark.parametrize("size", [RECORD_BYTES_MAX - 1024, RECORD_BYTES_MAX + 5])
-def test_line_too_large_is_left_out_and_named(
-    store: perdure.Store, tmp_path: Path, size: int
+@pytest.mark.parametrize("line", [1, 40, 99, 100])
+def test_a_broken_line_costs_itself_alone(store: perdure.Store, tmp_path: Path, line: int) -> None:
+    """Of a hundred lines one of which breaks off, the others are read, and the place is named."""
+    whole = [
+        b'{"type":"user","uuid":"u%d","sessionId":"s","message":{"role":"user","content":"t%d"}}\n'
+        % (number, number)
+        for number in range(1, 101)
+    ]
+    broken = [*whole[: line - 1], b'{"type":"attachment","uui\n', *whole[line:]]
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"".join(broken))
+    (report,) = import_sessions(store, "claude-code", [path]).sources
+    assert (report.found, report.new, report.problem_count) == (100, 100, 1)
+    assert places(report) == [(line, sum(map(len, broken[: line - 1])))]
+    said = store.inspect(session_of(report)).messages()
+    assert [block["text"] for message in said for block in message["content"]] == [
+        f"t{number}" for number in range(1, 101) if number != line
+    ]
+    assert text_of(store, report) == b"".join(broken) == path.read_bytes()
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_line_may_end_within_a_character(store: perdure.Store, tmp_path: Path, cut: int) -> None:
+    """A source that breaks off within a character keeps all of it, and goes on where it does."""
+    start = HEADER + A + b'{"type":"x","data":"'
+    report = imported(store, tmp_path, start + "日".encode()[:cut])
+    assert places(report) == [(3, END + len(A))]
+    assert text_of(store, report) == start + "日".encode()[:cut]
+    full = start + "日".encode() + b'"}\n' + B
+    report = imported(store, tmp_path, full)
+    assert (report.problems, report.new, report.unchanged) == ((), 2, 2)
+    assert types(store, report) == ["session", "a", "record", "x", "b"]
+    assert text_of(store, report) == full
+
+
+def test_a_folder_of_wrong_files_costs_those_alone(store: perdure.Store, tmp_path: Path) -> None:
+    """What is no source, or damaged, is named with its place, and hides none of the others."""
+    folder = tmp_path / "logs"
+    (folder / "named.jsonl").mkdir(parents=True)
+    sound = HEADER + A + B
+    texts = {
+        "1-bad.jsonl": HEADER + b'{"type":"attachment","uui\n' + B,
+        "2-fused.jsonl": HEADER + b'{"a":1,"text":"tor' + A + B,
+        "3-zeros.jsonl": HEADER + b"\0" * 512 + B,
+        "4-bom.jsonl": b"\xef\xbb\xbf" + HEADER + A,
+        "5-crlf.jsonl": sound.replace(b"\n", b"\r\n"),
+        "6-bytes.jsonl": HEADER + b'{"type":"x","data":"\xff\xfe"}\n' + B,
+        "7-separators.jsonl": HEADER + record("x", 1, "a\u2028b\x85c") + B,
+        "8-nothing.jsonl": b"",
+        "9-pretty.jsonl": b'{\n  "type": "session"\n}\n',
+        "named.jsonl/inner.jsonl": sound,
+        "sound.jsonl": sound,
+    }
+    for name, said in texts.items():
+        (folder / name).write_bytes(said)
+    (folder / "link.jsonl").symlink_to(folder / "sound.jsonl")
+    (folder / "nowhere.jsonl").symlink_to(folder / "none")
+    os.mkfifo(folder / "pipe.jsonl")
+    before = states(folder)
+    report = sync(store, [folder], runtime=Machine())
+    assert {
+        Path(each.path).relative_to(folder).as_posix(): each.skipped or places(each)
+        for each in report.sources
+    } == {
+        "1-bad.jsonl": [(2, END)],
+        "2-fused.jsonl": [(2, END)],
+        "3-zeros.jsonl": [(2, END)],
+        "4-bom.jsonl": [],
+        "5-crlf.jsonl": [],
+        "6-bytes.jsonl": [(2, END)],
+        "7-separators.jsonl": [],
+        "8-nothing.jsonl": "empty",
+        "9-pretty.jsonl": (
+            "its first lines open no session of claude-code, codex or deepseek-harness"
+        ),
+        "link.jsonl": "a symbolic link; name the file itself",
+        "named.jsonl/inner.jsonl": [],
+        "nowhere.jsonl": "a symbolic link; name the file itself",
+        "pipe.jsonl": "not a regular file",
+        "sound.jsonl": [],
+    }
+    assert report.states == {"new": 9, "skipped": 5}
+    for each in report.sources:
+        assert each.session is None or text_of(store, each) == Path(each.path).read_bytes()
+        assert all(problem.path == each.path for problem in each.problems)
+    assert states(folder) == before
+
+
+def test_a_source_in_doubt_is_told_of_once(store: perdure.Store, tmp_path: Path) -> None:
+    """That a file opens no session is one problem, however often it grows."""
+    path = tmp_path / "notes.jsonl"
+    for number in range(4):
+        append(path, record("a", number))
+        report = import_one(store, path)
+        assert (report.problem_count, places(report)) == (1, [(1, 0)])
+        assert report.found == number + 1
+    again = import_one(store, path)
+    assert again.problem_count == 1
+    forget(store, again)
+    assert import_one(store, path).problem_count == 1
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_torn_line_behind_many_problems_is_counted_once(
+    store: perdure.Store, tmp_path: Path, remembered: bool
 ) -> None:
-    """A line that fits in no record is left out, at every import; the others stay."""
-    huge = b'{"type":"x","data":"%s"}\n' % (b"y" * size)
-    text = HEADER + huge + A
-    report = imported(store, tmp_path, text)
-    assert (report.found, report.new, report.left_out) == (3, 2, 1)
-    assert places(report) == [(2, END)]
-    assert data(kept(store, report)) == [HEADER, A]
-    again = imported(store, tmp_path, text + B)
-    assert (again.found, again.new, again.unchanged, again.left_out) == (4, 1, 2, 1)
-    assert kept(store, again)[-1].key == f"0:{len(text)}"
-
-
-def test_line_that_grows_too_large_as_json_is_left_out(
-    store: perdure.Store, tmp_path: Path
-) -> None:
-    """What counts is the size of the record, in which a byte may take six."""
-    report = imported(store, tmp_path, HEADER + b"\x01" * (3 * 1024 * 1024) + b"\n" + A)
-    assert (report.new, report.left_out) == (2, 1)
-
-
-def test_large_line_is_kept(store: perdure.Store, tmp_path: Path) -> None:
-    """A line of several MiB that fits in a record is kept as it is."""
-    text = HEADER + b'{"type":"x","data":"%s"}\n' % (b"y" * (8 * 1024 * 1024)) + A
-    report = imported(store, tmp_path, text)
-    assert (report.problems, report.new) == ((), 3)
-    assert b"".join(data(kept(store, report))) == text
+    """Beyond the problems that are listed, too, one that is mended is a problem no more."""
+    noise = HEADER + b"noise\n" * 150
+    counts = []
+    for rest in (b"", b'{"type', b'{"type', b'{"type":"a"}\n', b'{"type":"a"}\n{'):
+        report = imported(store, tmp_path, noise + rest)
+        counts.append((report.problem_count, len(report.problems)))
+        if not remembered:
+            forget(store, report)
+    assert counts == [(150, 100), (151, 100), (151, 100), (150, 100), (151, 100)]
 
 
 # --- the parts ------------------------------------------------------------------------------------
@@ -238,15 +336,6 @@ def test_lines_do_not_depend_on_the_pieces() -> None:
     for size in range(1, 12):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         assert list(split(pieces)) == whole
-
-
-def test_long_lines_are_counted_without_being_held() -> None:
-    """A line beyond the limit has its size and place, and no text; the next one is whole."""
-    lines = list(split([b"a" * 6, b"b" * 6 + b"\n", b"ok\n"], limit=10))
-    assert [(line.offset, line.size, line.raw) for line in lines] == [
-        (0, 13, None),
-        (13, 3, b"ok\n"),
-    ]
 
 
 def test_byte_order_mark_belongs_to_the_first_line() -> None:

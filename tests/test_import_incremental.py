@@ -1,4 +1,4 @@
-"""Importing a source again: what is new is added, what was exchanged is refused."""
+"""Importing a source again: what is new is added, and what was exchanged stands beside it."""
 
 import os
 from collections.abc import Iterator
@@ -7,15 +7,23 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.errors import (
-    InvalidValue,
-    KeyConflict,
-    SessionBusy,
-    SessionDamaged,
-    StorageUnavailable,
+from perdure.errors import InvalidValue, SessionBusy, SessionDamaged, StorageUnavailable
+from perdure.importers import SourceReport, import_sessions, session_id
+from tests.sources import (
+    FORMAT,
+    HEADER,
+    Machine,
+    append,
+    data,
+    forget,
+    frame,
+    import_one,
+    kept,
+    record,
+    session_of,
+    states,
+    text_of,
 )
-from perdure.importers import SourceReport, import_sessions, session_id, source_text
-from tests.sources import FORMAT, HEADER, data, frame, import_one, kept, record
 
 
 @pytest.fixture
@@ -32,27 +40,17 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def append(path: Path, text: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(text)
-
-
 def counts(report: SourceReport) -> tuple[int, int, int]:
     return report.found, report.new, report.unchanged
 
 
-def states(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return what a write to a file of the folder would change."""
-    found = {path.name: path.stat() for path in folder.iterdir()}
-    return {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found.items()}
-
-
 def test_grown_file_adds_its_new_lines(store: perdure.Store, source: Path) -> None:
     """Only the lines behind those stored before are appended."""
-    assert counts(import_one(store, source)) == (3, 3, 0)
+    first = import_one(store, source)
+    assert (counts(first), first.state) == ((3, 3, 0), "new")
     append(source, record("c", 3) + record("d", 4))
     report = import_one(store, source)
-    assert counts(report) == (5, 2, 3)
+    assert (counts(report), report.state) == ((5, 2, 3), "grown")
     assert b"".join(data(kept(store, report))) == source.read_bytes()
 
 
@@ -67,10 +65,12 @@ def test_grown_compressed_file_adds_its_new_lines(store: perdure.Store, tmp_path
 
 def test_unchanged_file_writes_nothing(store: perdure.Store, source: Path) -> None:
     """A second import leaves the stored session as it is, to the byte and the lock."""
-    report = import_one(store, source)
-    log = Path(str(store.locate(str(report.session))))
+    first = import_one(store, source)
+    log = Path(str(store.locate(session_of(first))))
     before = states(log.parent)
-    import_one(store, source)
+    again = import_one(store, source)
+    assert (counts(again), again.state) == ((3, 0, 3), "unchanged")
+    assert (again.session, again.format) == (first.session, FORMAT)
     assert states(log.parent) == before
 
 
@@ -81,47 +81,94 @@ def test_time_carries_over_imports(store: perdure.Store, source: Path) -> None:
     assert kept(store, import_one(store, source))[-1].time == 2
 
 
+@pytest.mark.parametrize("remembered", [True, False])
+def test_time_of_a_torn_line_counts_for_no_other(
+    store: perdure.Store, source: Path, remembered: bool
+) -> None:
+    """What a line said before it was whole gives no time to what became of it."""
+    append(source, b'{"type":"c","time":7}')
+    report = import_one(store, source)
+    assert kept(store, report)[-1].time == 7
+    if not remembered:
+        forget(store, report)
+    append(source, b"x\n")
+    assert [event.time for event in kept(store, import_one(store, source))][-2:] == [7, 2]
+
+
 def test_many_lines_go_in_by_batches(store: perdure.Store, source: Path) -> None:
     """More lines than one commit takes are all there, in order."""
     append(source, b"".join(record("n", number) for number in range(2000)))
     report = import_one(store, source)
     assert counts(report) == (2003, 2003, 0)
-    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert text_of(store, report) == source.read_bytes()
 
 
 def test_interrupted_import_goes_on(store: perdure.Store, source: Path) -> None:
     """What an import stored before it died is not stored again."""
     whole = source.read_bytes()
     source.write_bytes(HEADER)
-    import_one(store, source)
+    forget(store, import_one(store, source))
     source.write_bytes(whole)
-    assert counts(import_one(store, source)) == (3, 2, 1)
+    report = import_one(store, source)
+    assert (counts(report), report.state) == ((3, 2, 1), "grown")
+    assert [event.key for event in kept(store, report)][:1] == ["0:0"]
+    assert text_of(store, report, 0) == whole
 
 
 # --- exchanged content ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("now", "expected"),
     [
-        HEADER + record("a", 1) + record("X", 2),
-        HEADER + record("X", 1) + record("b", 2) + record("c", 3),
-        HEADER + record("aa", 1) + record("b", 2),
-        HEADER + record("a", 1),
-        HEADER,
+        (HEADER + record("a", 1) + record("X", 2), (3, 1, 2)),
+        (HEADER + record("X", 1) + record("b", 2) + record("c", 3), (4, 3, 1)),
+        (HEADER + record("aa", 1) + record("b", 2), (3, 2, 1)),
+        (HEADER + record("a", 1), (2, 0, 2)),
+        (HEADER, (1, 0, 1)),
     ],
     ids=["last", "middle", "shifted", "shortened", "header-only"],
 )
-def test_replaced_content_is_refused(store: perdure.Store, source: Path, text: bytes) -> None:
-    """A file with other content than was imported is reported, and nothing changes."""
+@pytest.mark.parametrize("remembered", [True, False])
+def test_replaced_content_begins_a_generation(
+    store: perdure.Store,
+    source: Path,
+    now: bytes,
+    expected: tuple[int, int, int],
+    remembered: bool,
+) -> None:
+    """A file with other content than was imported is kept in both states, and so reported."""
     first = import_one(store, source)
-    before = kept(store, first)
-    source.write_bytes(text)
+    before, was = kept(store, first), source.read_bytes()
+    if not remembered:
+        forget(store, first)
+    source.write_bytes(now)
     report = import_one(store, source)
-    assert isinstance(report.error, KeyConflict)
-    assert str(source) in report.error.message
-    assert report.new == 0
-    assert kept(store, first) == before
+    assert (report.state, report.error, report.session) == ("rewritten", None, first.session)
+    assert counts(report) == expected
+    assert kept(store, first)[:3] == before
+    assert (text_of(store, report), text_of(store, report, 0)) == (now, was)
+    again = import_one(store, source)
+    assert (again.state, again.new) == ("unchanged", 0)
+    assert store.verify(session_of(first)).status == "ok"
+
+
+def test_lost_end_is_written_down(store: perdure.Store, source: Path) -> None:
+    """Where a source ends earlier than it did, an event says where, and lines that come follow."""
+    first = import_one(store, source)
+    end = len(HEADER + record("a", 1))
+    source.write_bytes(HEADER + record("a", 1))
+    import_one(store, source)
+    (event,) = store.read_from(session_of(first), 0, ["source/rewritten"])
+    assert (event.data, event.key) == ({"generation": 1, "offset": end}, f"1:{end}")
+    assert event.time == 1
+    append(source, record("c", 3))
+    report = import_one(store, source)
+    assert (counts(report), report.state) == ((3, 1, 2), "grown")
+    assert (kept(store, report)[-1].key, text_of(store, report)) == (
+        f"1:{end}",
+        source.read_bytes(),
+    )
 
 
 def test_replaced_file_stops_no_other(store: perdure.Store, source: Path) -> None:
@@ -130,9 +177,10 @@ def test_replaced_file_stops_no_other(store: perdure.Store, source: Path) -> Non
     source.write_bytes(HEADER + record("other", 1))
     second = source.with_name("second.jsonl")
     second.write_bytes(HEADER)
-    report = import_sessions(store, FORMAT, [source.parent])
-    assert [found.new for found in report.sources] == [1, 0]
-    assert report.failed == (report.sources[1],)
+    report = import_sessions(store, FORMAT, [source.parent], runtime=Machine())
+    assert [(found.new, found.state) for found in report.sources] == [(1, "new"), (1, "rewritten")]
+    assert report.failed == ()
+    assert report.states == {"new": 1, "rewritten": 1}
 
 
 def test_other_session_at_the_same_path_is_kept_beside(store: perdure.Store, source: Path) -> None:
@@ -167,8 +215,8 @@ def test_torn_line_that_was_completed_is_stored_whole(store: perdure.Store, sour
     import_one(store, source)
     append(source, b'me":3}\n' + record("d", 4))
     report = import_one(store, source)
-    assert counts(report) == (5, 2, 3)
-    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert (counts(report), report.state, report.problems) == ((5, 2, 3), "grown", ())
+    assert text_of(store, report) == source.read_bytes()
     assert [event.type for event in kept(store, report)][-2:] == [f"{FORMAT}/c", f"{FORMAT}/d"]
     assert counts(import_one(store, source)) == (5, 0, 5)
 
@@ -179,13 +227,15 @@ def test_torn_line_that_was_withdrawn_does_not_block(store: perdure.Store, sourc
     append(source, b'{"type":"c"')
     import_one(store, source)
     source.write_bytes(whole)
-    assert counts(import_one(store, source)) == (3, 0, 3)
+    report = import_one(store, source)
+    assert (counts(report), report.state) == ((3, 0, 3), "unchanged")
+    assert text_of(store, report) == whole
     append(source, b'{"type":"other')
     assert counts(import_one(store, source)) == (4, 1, 3)
     source.write_bytes(whole + record("last", 9))
     report = import_one(store, source)
     assert counts(report) == (4, 1, 3)
-    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert text_of(store, report) == source.read_bytes()
     assert counts(import_one(store, source)) == (4, 0, 4)
 
 
@@ -193,7 +243,7 @@ def test_torn_header_does_not_make_two_sessions(store: perdure.Store, source: Pa
     """A file whose header was not complete at first stays one session."""
     source.write_bytes(HEADER[:20])
     first = import_one(store, source)
-    assert first.session == session_id(FORMAT, str(source))
+    assert first.session == session_id(FORMAT, str(source), machine="here")
     source.write_bytes(HEADER + record("a", 1))
     second = import_one(store, source)
     assert (second.session, second.new, second.error) == (first.session, 2, None)
@@ -204,19 +254,24 @@ def test_lost_header_is_found_by_the_path(store: perdure.Store, tmp_path: Path) 
     path = tmp_path / "session.jsonl.zstd"
     path.write_bytes(frame(HEADER) + frame(record("a", 1)))
     first = import_one(store, path)
+    was = text_of(store, first)
     broken = bytearray(path.read_bytes())
     broken[len(frame(HEADER)) - 2] ^= 1
     path.write_bytes(broken)
     second = import_one(store, path)
-    assert isinstance(second.error, KeyConflict)
+    assert (second.error, second.session, second.state) == (None, first.session, "rewritten")
     assert [entry.id for entry in store.list()] == [first.session]
+    assert (text_of(store, second), text_of(store, second, 0)) == (record("a", 1), was)
 
 
 # --- the store ------------------------------------------------------------------------------------
 
 
-def test_session_that_is_written_is_busy(store: perdure.Store, source: Path) -> None:
+def test_session_that_is_written_is_busy(
+    store: perdure.Store, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While somebody else writes the session, its file fails and can be imported later."""
+    monkeypatch.setattr("perdure.importers.appender._WAIT_SECONDS", 0)
     report = import_one(store, source)
     append(source, record("c", 3))
     with store.writer(str(report.session)):
@@ -224,13 +279,16 @@ def test_session_that_is_written_is_busy(store: perdure.Store, source: Path) -> 
     assert import_one(store, source).new == 1
 
 
-def test_damaged_session_fails_alone(store: perdure.Store, source: Path) -> None:
+@pytest.mark.parametrize("where", [b"/srv/a", b"harness/a"], ids=["header", "record"])
+def test_damaged_session_fails_alone(store: perdure.Store, source: Path, where: bytes) -> None:
     """A stored session that does not hold together is not added to."""
     report = import_one(store, source)
     log = Path(str(store.locate(str(report.session))))
-    log.write_bytes(log.read_bytes().replace(b"/a", b"/z"))
+    damaged = log.read_bytes().replace(where, where[:-1] + b"z")
+    log.write_bytes(damaged)
     append(source, record("c", 3))
     assert isinstance(import_one(store, source).error, SessionDamaged)
+    assert log.read_bytes() == damaged
 
 
 def test_events_of_others_are_passed_over(store: perdure.Store, source: Path) -> None:
@@ -240,7 +298,43 @@ def test_events_of_others_are_passed_over(store: perdure.Store, source: Path) ->
         session.append("note", {"text": "mine"})
     append(source, record("c", 3))
     assert counts(import_one(store, source)) == (4, 1, 3)
-    assert b"".join(source_text(store, str(report.session))) == source.read_bytes()
+    assert text_of(store, report) == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["source/bytes", "source/file", "source/gone", "source/rewritten", "session/titled"],
+)
+@pytest.mark.parametrize("said", [None, "x", {}, {"offset": 0}, {"name": 1, "title": 2}])
+def test_events_of_others_may_be_called_as_our_own(
+    store: perdure.Store, source: Path, kind: str, said: object
+) -> None:
+    """An event of a type that an import writes, but with other data, stands in nobody's way."""
+    report = import_one(store, source)
+    with store.writer(session_of(report)) as session:
+        session.append(kind, said)
+    append(source, record("c", 3))
+    assert counts(import_one(store, source)) == (4, 1, 3)
+    assert text_of(store, report) == source.read_bytes()
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_keys_of_others_may_look_like_our_own(
+    store: perdure.Store, source: Path, remembered: bool
+) -> None:
+    """An event whose key is a time of day takes no line of the source away."""
+    report = import_one(store, source)
+    with store.writer(session_of(report)) as session:
+        session.append("note", "half past ten", key="10:30")
+        session.append("reminders/at", {"blob": "0" * 64, "bytes": 1}, key="7:0")
+    if not remembered:
+        forget(store, report)
+    assert text_of(store, report) == source.read_bytes()
+    append(source, record("c", 3))
+    again = import_one(store, source)
+    assert (counts(again), again.state) == ((4, 1, 3), "grown")
+    assert {str(event.key)[:2] for event in kept(store, again)} == {"0:"}
+    assert text_of(store, report) == source.read_bytes()
 
 
 # --- finding files --------------------------------------------------------------------------------
@@ -259,7 +353,7 @@ def test_folder_gives_its_session_files(store: perdure.Store, source: Path) -> N
     assert found == {
         "session.jsonl": (3, None),
         "session.jsonl.zst": (1, None),
-        "other.jsonl": (0, "the first line opens no session of deepseek-harness"),
+        "other.jsonl": (0, "its first lines open no session of deepseek-harness"),
         "empty.jsonl": (0, "empty"),
     }
     assert len(report.sources) == 4
@@ -274,12 +368,31 @@ def test_links_are_not_followed(store: perdure.Store, source: Path, tmp_path: Pa
     (source.parent / "folder").symlink_to(away)
     report = import_sessions(store, FORMAT, [source.parent])
     assert [(Path(each.path).name, each.new) for each in report.sources] == [
+        ("folder", 0),
         ("link.jsonl", 0),
         ("session.jsonl", 3),
     ]
-    assert "symbolic link" in str(report.sources[0].skipped)
+    assert [str(each.skipped).partition(",")[0] for each in report.skipped] == [
+        "a symbolic link to a folder",
+        "a symbolic link; name the file itself",
+    ]
     named = import_one(store, source.parent / "link.jsonl")
     assert isinstance(named.error, StorageUnavailable)
+
+
+def test_a_place_that_is_named_may_lead_through_links(
+    store: perdure.Store, source: Path, tmp_path: Path
+) -> None:
+    """A folder that is named by a link is the folder itself, whose files are known by its path."""
+    (tmp_path / "link").symlink_to(source.parent)
+    first = import_one(store, source)
+    for path in (tmp_path / "link", tmp_path / "link" / source.name):
+        report = import_one(store, path)
+        assert (report.session, report.state, report.path) == (
+            first.session,
+            "unchanged",
+            str(source),
+        )
 
 
 def test_pipe_is_not_waited_for(store: perdure.Store, source: Path) -> None:
@@ -299,10 +412,9 @@ def test_missing_file_stops_no_other(store: perdure.Store, source: Path) -> None
 def test_source_is_left_alone(store: perdure.Store, source: Path) -> None:
     """A source that may only be read is imported and not changed."""
     source.chmod(0o444)
-    before = source.stat()
+    before = states(source.parent)
     assert import_one(store, source).new == 3
-    after = source.stat()
-    assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+    assert states(source.parent) == before
 
 
 def test_unknown_format_is_refused(store: perdure.Store, source: Path) -> None:
@@ -315,8 +427,9 @@ def test_unknown_format_is_refused(store: perdure.Store, source: Path) -> None:
 def test_report_is_plain_for_json(store: perdure.Store, source: Path) -> None:
     """The report turns into plain values, errors with code, message and hint."""
     report = import_sessions(store, FORMAT, [source, source.with_name("none")]).as_dict()
-    assert (report["found"], report["new"], report["left_out"]) == (3, 3, 0)
-    assert report["sources"][0]["error"] is None
+    assert (report["found"], report["new"], report["large"]) == (3, 3, 0)
+    assert report["states"] == {"new": 1, "failed": 1}
+    assert (report["sources"][0]["error"], report["sources"][0]["format"]) == (None, FORMAT)
     assert set(report["sources"][1]["error"]) == {"code", "message", "hint"}
 
 
@@ -357,4 +470,4 @@ def test_an_archived_session_still_grows(store: perdure.Store, source: Path) -> 
     append(source, record("c", 3))
     again = import_one(store, source)
     assert counts(again) == (4, 1, 3)
-    assert b"".join(source_text(store, report.session)) == source.read_bytes()
+    assert text_of(store, report) == source.read_bytes()

@@ -1,73 +1,128 @@
 """The sample logs go in and come out again, in every store."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure.importers import import_sessions, session_id, source_text
+from perdure.importers import SourceReport, import_sessions, session_id, sync
+from tests.media import open_medium
 from tests.sources import (
+    DAMAGED,
     DATA,
-    FOLDERS,
+    EVERY,
     FORMAT,
-    SAMPLES,
+    PRETTY,
     TORN,
+    UNENDED,
+    Machine,
+    bytes_of,
     data,
     import_one,
     kept,
+    lines,
+    session_of,
+    text_of,
     unpacked,
 )
 
+PATHS = sorted(EVERY)
+NAMES = [path.relative_to(DATA).as_posix() for path in PATHS]
 
-@pytest.fixture(params=["zst", "raw", "memory"])
+
+@pytest.fixture(params=["zst", "raw", "memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[perdure.Store]:
-    kind = request.param
-    location = "memory:" if kind == "memory" else str(tmp_path / "store")
-    options = {} if kind == "memory" else {"encoding": kind}
-    with perdure.open(location, **options) as opened:
+    with open_medium(request.param, tmp_path) as opened:
         yield opened
 
 
-def test_there_are_samples() -> None:
-    """All samples of both folders are found, compressed ones among them."""
-    assert len(SAMPLES) == 20
-    assert sum(path.suffix == ".zstd" for path in SAMPLES) == 2
+def places(source: SourceReport) -> list[tuple[int, int]]:
+    return [(problem.line, problem.offset) for problem in source.problems]
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.relative_to(DATA).as_posix())
-def test_every_line_comes_out_as_it_went_in(path: Path, store: perdure.Store) -> None:
-    """Each line of a sample is the data of one event, byte for byte, and in its place."""
+def assert_kept(store: perdure.Store, source: SourceReport) -> None:
+    """Demand one event for each line, to the byte, in its place, and compressed files whole."""
+    path = Path(source.path)
     text = unpacked(path)
-    source = import_one(store, path)
     events = kept(store, source)
-    assert data(events) == [line + b"\n" for line in text.split(b"\n")[:-1]]
-    assert len(events) == source.found == source.new
-    assert b"".join(data(events)) == text == b"".join(source_text(store, str(source.session)))
-    offsets = [int(str(event.key).partition(":")[2]) for event in events]
-    assert [text[offset - 1 : offset] for offset in offsets[1:]] == [b"\n"] * (len(events) - 1)
-    assert {str(event.key).partition(":")[0] for event in events} == {"0"}
+    assert data(events) == lines(text)
+    assert len(events) == source.found == source.new + source.unchanged
+    assert text_of(store, source) == text_of(store, source, 0) == text
+    offsets = [int(str(event.key).removeprefix("0:")) for event in events]
+    assert offsets == [sum(map(len, lines(text)[:at])) for at in range(len(events))]
+    types = re.compile(f"{EVERY[path]}/[a-z]")
+    assert all(types.match(event.type) for event in events)
+    if path.suffix == ".zstd":
+        assert bytes_of(store, source) == path.read_bytes()
 
 
-def test_samples_are_verified_and_imported_once(store: perdure.Store) -> None:
-    """Importing the folder twice stores every line once, and every session is sound."""
-    first = import_sessions(store, FORMAT, FOLDERS)
-    assert (first.found, first.new, first.unchanged) == (first.new, first.new, 0)
-    assert (len(first.sources), first.failed, first.skipped) == (20, (), ())
+def test_there_are_samples() -> None:
+    """All samples of the three formats are found, compressed ones among them."""
+    formats = list(EVERY.values())
+    counts = {name: formats.count(name) for name in formats}
+    assert counts == {FORMAT: 20, "claude-code": 21, "codex": 15}
+    assert sum(path.suffix == ".zstd" for path in PATHS) == 2
+    assert EVERY.keys() >= DAMAGED
+
+
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+def test_every_line_comes_out_as_it_went_in(path: Path) -> None:
+    """Each line of a sample is the data of one event; only damaged samples have problems."""
+    with perdure.open("memory:") as store:
+        (source,) = import_sessions(store, EVERY[path], [path]).sources
+        assert (source.error, source.skipped, source.large) == (None, None, 0)
+        assert (source.state, source.format) == ("new", EVERY[path])
+        assert_kept(store, source)
+        assert bool(source.problem_count) == (path in DAMAGED)
+
+
+def test_damaged_samples_are_named_with_their_places(store: perdure.Store) -> None:
+    """The frame that was cut, the line without an end and the spread out records are told of."""
+    found = [import_sessions(store, EVERY[path], [path]).sources[0] for path in sorted(DAMAGED)]
+    told = {source.path: places(source) for source in found}
+    last = lines(UNENDED.read_bytes())[-1]
+    assert told[str(TORN)] == [(182, len(unpacked(TORN)))]
+    assert told[str(UNENDED)] == [(12, UNENDED.stat().st_size - len(last))]
+    assert {line for line, _ in told[str(PRETTY)]} == set(range(1, 31))
+    reason = next(source for source in found if source.path == str(TORN)).problems[0].reason
+    assert "frame at byte 29646 of the file is cut off" in reason
+
+
+def test_a_folder_of_all_formats_is_recognised(store: perdure.Store) -> None:
+    """Brought in as a folder, each sample is taken for what it is, kept whole, and once."""
+    first = sync(store, [DATA], runtime=Machine())
+    assert sorted(source.path for source in first.sources) == sorted(map(str, PATHS))
+    assert {source.path for source in first.skipped} == {str(PRETTY)}
+    assert first.states == {"new": len(PATHS) - 1, "skipped": 1}
+    for source in first.sources:
+        if source.skipped is None:
+            assert source.format == EVERY[Path(source.path)]
+            assert_kept(store, source)
+            assert store.verify(session_of(source)).status == "ok"
     revisions = [entry.revision for entry in store.list()]
-    assert len(revisions) == 20
-    again = import_sessions(store, FORMAT, FOLDERS)
-    assert (again.new, again.unchanged, again.failed) == (0, first.new, ())
+    assert len(revisions) == len(PATHS) - 1
+    again = sync(store, [DATA], runtime=Machine())
+    assert again.states == {"unchanged": len(PATHS) - 1, "skipped": 1}
+    assert (again.found, again.new, again.problem_count) == (first.found, 0, first.problem_count)
     assert [entry.revision for entry in store.list()] == revisions
-    assert all(store.verify(entry.id).status == "ok" for entry in store.list())
 
 
-def test_only_the_torn_sample_has_a_problem(store: perdure.Store) -> None:
-    """The samples are in order but for the one whose last frame was cut, which is named exactly."""
-    report = import_sessions(store, FORMAT, FOLDERS)
-    (problem,) = report.problems
-    assert (problem.path, problem.line, problem.offset) == (str(TORN), 182, len(unpacked(TORN)))
-    assert "frame at byte 29646 of the file is cut off" in problem.reason
+def test_samples_that_are_named_go_into_the_same_sessions(store: perdure.Store) -> None:
+    """Whether a file is named with its format or found in a folder, its session is one."""
+    first = {
+        source.path: source.session
+        for name in ("claude-code", "codex", FORMAT)
+        for source in import_sessions(
+            store, name, [path for path in PATHS if EVERY[path] == name], runtime=Machine()
+        ).sources
+    }
+    assert len(set(first.values())) == len(first) == len(PATHS)
+    again = sync(store, [DATA], runtime=Machine())
+    assert again.new == 0
+    # What nobody would recognise is known from the time when it was named.
+    assert {source.path: source.session for source in again.sources} == first
 
 
 def test_both_forms_of_one_log_hold_the_same_lines(store: perdure.Store) -> None:
@@ -75,20 +130,23 @@ def test_both_forms_of_one_log_hold_the_same_lines(store: perdure.Store) -> None
     folder = DATA / "deepseek-harness/rebuilt/--home-demo--"
     pair = sorted((folder / "session-11111111-2222-4333-8444-555555555555").iterdir())
     plain, squeezed = (kept(store, import_one(store, path)) for path in pair)
-    assert plain == squeezed
+    assert [(each.type, each.time, each.key, each.data) for each in plain] == [
+        (each.type, each.time, each.key, each.data) for each in squeezed
+    ]
 
 
 def test_header_says_where_it_comes_from(store: perdure.Store) -> None:
     """Id, folder and time of the source stand in the header; the caller owns the event types."""
     path = DATA / "dsh/08-fork-child-with-seed.jsonl"
-    source = import_one(store, path)
+    source = import_one(store, path, Machine(host="name"))
     header = store.inspect(str(source.session)).header
     assert header is not None
     assert header.source is not None
     assert (header.source.format, header.source.path) == (FORMAT, str(path))
     assert header.source.id == "ada8966c-9fa3-441b-8721-37ff1e795e6a"
     assert (header.cwd, header.created_at, header.vocabulary) == ("{{cwd}}", 1783352137161, None)
-    assert header.id == session_id(FORMAT, str(path), header.source.id)
+    assert (header.source.host, header.source.machine) == ("name", "here")
+    assert header.id == session_id(FORMAT, str(path), header.source.id, machine="here")
 
 
 def test_types_and_times_are_those_of_the_records(store: perdure.Store) -> None:

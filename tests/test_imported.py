@@ -1,4 +1,4 @@
-"""An imported session is read through its lens: views, forks, relatives, and what is out of date."""
+"""An imported session is read through its lens: views, forks, relatives, what is out of date."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.errors import InvalidValue
-from perdure.importers import import_sessions, sync
+from perdure.errors import InvalidValue, StorageUnavailable
+from perdure.importers import import_sessions, source_text, sync
 from perdure.lenses.claude_code import ClaudeCode
 from perdure.store import Store
 from perdure.testing.providers import VALIDATORS
@@ -75,7 +75,7 @@ TALK = (
 
 
 def test_an_import_has_messages(store: Store, tmp_path: Path) -> None:
-    """What was said in a source is what the views of its session say, and its log stays as it is."""
+    """What was said in a source is what its session's views say, and its log stays as it is."""
     id = imported(store, source(tmp_path, *TALK))
     assert texts(store, id) == ["why", "because", "and now", "this"]
     assert [event.data for event in store.read_from(id)] == [f"{each}\n" for each in TALK]
@@ -272,7 +272,7 @@ def test_every_sample_can_be_handed_to_a_provider(form: str) -> None:
 
 
 def test_an_import_is_not_gone_on_with(store: Store, tmp_path: Path) -> None:
-    """Turns and rewinds belong into a fork: in the import they would change what its source says."""
+    """Turns and rewinds belong into a fork: in the import they would change what it says."""
     id = imported(store, source(tmp_path, *TALK))
     before = store.inspect(id).position
     with store.writer(id) as writer:
@@ -318,3 +318,62 @@ def test_a_lens_that_raises_stops_nobody(
     understanding = store.inspect(id).understanding
     assert understanding is not None
     assert understanding.missed == 1
+
+
+# --- what looks like a line -----------------------------------------------------------------------
+
+
+def test_keys_of_others_are_no_places(store: Store, tmp_path: Path) -> None:
+    """An event with a key like that of a line takes no line away, in an import nor in its fork."""
+    path = source(tmp_path, *TALK)
+    id = imported(store, path)
+    with store.writer(id) as writer:
+        writer.append("review/note", "well", key="1:0")
+    with store.fork(id, new_id="f") as fork:
+        fork.append("acme/step", {}, key="4:1")
+        with fork.turn() as turn:
+            turn.user("own")
+    for each in (id, "f"):
+        assert texts(store, each)[:4] == ["why", "because", "and now", "this"]
+        said = [e.type for page in store.inspect(each).scrollback() for e in page]
+        assert said.count("user/message") == (2 if each == id else 3)
+        assert len(store.inspect(each).branches()) == (2 if each == id else 3)
+    assert imported(store, path) == id
+    assert b"".join(source_text(store, id)) == path.read_bytes()
+
+
+def test_a_disk_that_fails_is_no_missing_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be read just now raises; what expired or is too large is missed and said so."""
+    long = line(2, "assistant", "b" * 17_000_000, 1)
+    with perdure.open(str(tmp_path / "s")) as store:
+        id = imported(store, source(tmp_path, TALK[0], long))
+        assert [len(text) for text in texts(store, id)] == [3, 17_000_000]
+
+        def fails(*_: object) -> Iterator[bytes]:
+            raise StorageUnavailable("it", "EIO", hint="wait")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("perdure.store.folding.content_of", fails)
+            with pytest.raises(StorageUnavailable):
+                texts(store, id)
+        with monkeypatch.context() as patch:
+            patch.setattr("perdure.store.imported._READ_BYTES_MAX", 1000)
+            assert texts(store, id) == ["why"]
+            understanding = store.inspect(id).understanding
+            assert understanding is not None
+            assert (understanding.told, understanding.missed) == (1, 1)
+
+
+def test_a_fork_knows_what_its_lens_understood(store: Store, tmp_path: Path) -> None:
+    """What a lens made of the lines that a fork begins with is told, stored rows or not."""
+    id = imported(store, source(tmp_path, *TALK))
+    with store.fork(id, new_id="f", cwd=str(tmp_path)) as fork, fork.turn() as turn:
+        turn.user("on")
+    with store.resume("f") as again:
+        assert again.state.agents
+    for _ in range(2):
+        understanding = store.inspect("f").understanding
+        assert understanding is not None
+        assert understanding.told == 4

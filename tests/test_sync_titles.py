@@ -7,6 +7,7 @@ import pytest
 
 import perdure
 from perdure.importers import sync
+from perdure.importers.following import Follower
 from perdure.importers.seen import Seen
 from perdure.store import Store
 
@@ -45,7 +46,7 @@ def session(store: Store) -> str:
 
 
 def titled(store: Store) -> list[str]:
-    return [each.data["title"] for each in store.read_from(session(store), 0, ["session/titled"])]
+    return [each.data["title"] for each in store.read_from(session(store), 0, ["source/titled"])]
 
 
 def test_the_last_title_of_a_list_counts(tmp_path: Path) -> None:
@@ -103,3 +104,30 @@ def test_a_dry_run_brings_no_titles(tmp_path: Path) -> None:
         sync(store, [codex(tmp_path, "a")])
         sync(store, [codex(tmp_path, "b")], dry_run=True)
         assert titled(store) == ["a"]
+
+
+def test_a_title_that_a_person_gave_stays(tmp_path: Path) -> None:
+    """Neither the agent's list nor the source takes away the name that somebody chose here."""
+    home = codex(tmp_path, "first")
+    with perdure.open("memory:") as store:
+        sync(store, [home])
+        with store.writer(session(store)) as writer:
+            writer.append("session/titled", {"title": "mine"})
+        codex(tmp_path, "second")
+        sync(store, [home])
+        assert titled(store) == ["first", "second"]
+        assert store.inspect(session(store)).state.title == "mine"
+
+
+def test_a_follower_brings_a_title_that_came_first(tmp_path: Path) -> None:
+    """A title that was listed before its session was there reaches it when it comes."""
+    home = codex(tmp_path, "listed")
+    (rollout,) = (home / "sessions" / "2026").iterdir()
+    text = rollout.read_bytes()
+    rollout.unlink()
+    with perdure.open("memory:") as store:
+        follower = Follower(store, [home])
+        follower.follow()
+        rollout.write_bytes(text)
+        follower.follow()
+        assert titled(store) == ["listed"]

@@ -1,6 +1,7 @@
 """Evidence says what was told, or less for a while: whoever dies, whatever the disk does."""
 
 import os
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 
 from perdure.errors import StorageUnavailable
-from perdure.evidence import Deleted, Evidence
+from perdure.evidence import Acceptance, Deleted, Evidence, Seen
 from perdure.evidence.database import Database
+from perdure.model.record import Position
 from perdure.testing import testimony
 from perdure.testing.crash import crash_points, in_own_process
-from perdure.testing.faults import CODES, fail_calls
+from perdure.testing.faults import CODES, Fault, fail_calls
 from perdure.testing.ledger import Finding
 from perdure.testing.sqlite_faults import SQLITE_KINDS, FaultyFiles
 from perdure.testing.vfs import SQLITE_CALLS, standing_between
@@ -111,6 +113,43 @@ def test_missing_syncs_are_noticed(tmp_path: Path, seed: int) -> None:
             histories=500,
             sync=False,
         )
+
+
+@pytest.mark.reads_for_itself(reason="there are no logs")
+def test_a_file_that_a_refused_act_made_is_there(tmp_path: Path) -> None:
+    """What is forgotten where only an empty file was made leaves a mark, and that is in order."""
+    begin = tmp_path / "begin"
+    begin.mkdir(mode=0o700)
+    seen = [("", Seen(session, DIGEST, Position(3, DIGEST), 5)) for session in ("s", "t")]
+    case = testimony._Case("an empty file", 0)
+    case.acts = [testimony.Act("note", (seen,)), testimony.Act("forget", ("", "s"))]
+    system = FaultyFiles(Fault("sqlite write", 1, "EACCES", lasting=False))
+    counts: Counter[str] = Counter()
+    began = testimony._Begin(str(begin), 0, Counter())
+    testimony._fail(case, began, str(tmp_path / "run"), system, counts)
+    assert counts == {"storage-unavailable": 1}
+
+
+@pytest.mark.reads_for_itself(reason="there are no logs")
+def test_what_zeros_hid_may_stand_and_nothing_else(tmp_path: Path) -> None:
+    """Where SQLite was shown zeros, a row may outlast its removal, and none comes from nowhere."""
+    tmp_path.chmod(0o700)
+    case = testimony._Case("hidden rows", 0)
+    position, decision = Position(3, DIGEST), Position(1, DIGEST)
+    accepted = Acceptance("s", DIGEST, decision, None, 6)
+    case.acts = [
+        testimony.Act("note", ([("", Seen("s", DIGEST, position, 5))],)),
+        testimony.Act("accept", ("", accepted)),
+        testimony.Act("accept", ("", accepted)),
+    ]
+    evidence = Evidence(str(tmp_path))
+    # The position was not found when it was to go, nor the first acceptance when there were two.
+    evidence.accept("", accepted)
+    evidence.replace("", Seen("s", DIGEST, position, 5))
+    case.check_truth(str(tmp_path), [(0, 1, 2)])
+    evidence.replace("", Seen("s", DIGEST, Position(4, DIGEST), 5))
+    with pytest.raises(Finding, match="nobody told"):
+        case.check_truth(str(tmp_path), [(0, 1, 2)])
 
 
 @pytest.mark.reads_for_itself(reason="there are no logs")

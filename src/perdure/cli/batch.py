@@ -6,6 +6,7 @@ from typing import TypeVar
 import click
 
 from perdure.cli import output
+from perdure.cli.chosen import in_full
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.errors import PerdureError
 from perdure.store import Store
@@ -28,14 +29,22 @@ def chosen(ctx: click.Context, store: Store, sessions: Sequence[str], *, every: 
 
 
 def each(
-    sessions: Iterable[str], act: Callable[[str], _Done], *, as_json: bool
+    sessions: Iterable[str],
+    act: Callable[[str], _Done],
+    *,
+    as_json: bool,
+    known: Callable[[], Iterable[str]],
 ) -> tuple[list[_Done], Exit]:
-    """Do it to each of them once; who fails is told at once, and decides how the command ends."""
+    """Do it to each of them once; who fails is told at once, and decides how the command ends.
+
+    `known` gives the ids that there are, for whoever gave the beginning of one.
+    """
     done: list[_Done] = []
     codes = [Exit.OK]
     for session in dict.fromkeys(sessions):
         try:
-            done.append(act(session))
+            with in_full(session, known):
+                done.append(act(session))
         except PerdureError as error:
             codes.append(exit_code(error))
             output.failure(error, codes[-1], as_json=as_json)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import perdure
-from perdure.cli.output import cut, timestamp
+from perdure.cli.output import cut
+from perdure.cli.output import when as shown_time
 from perdure.durable.temporary import temporary_folder
 from perdure.errors import SessionBusy
 from perdure.importers import ImportReport, import_sessions, source_text, sync
@@ -268,7 +269,7 @@ def _list(story: Story, store: perdure.Store) -> None:
         header, about = entry.header, abstract_of(store, entry.id)
         of = " (sub-agent)" if header is not None and header.origin == "subagent" else ""
         when = about.active_at or 0
-        what = f"{timestamp(when)}  {cut(about.title or '(nobody asked anything)', 60)}{of}"
+        what = f"{shown_time(when)}  {cut(about.title or '(nobody asked anything)', 60)}{of}"
         by_agent.setdefault(agent_of(header) or "perdure", []).append((when, what))
     for agent in sorted(by_agent):
         story.tell(f"        {agent}")

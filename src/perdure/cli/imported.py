@@ -9,9 +9,14 @@ _PROBLEMS_SHOWN = 5
 _STATES = ("new", "grown", "rewritten", "unchanged", "gone", "skipped", "failed")
 
 
-def source_lines(source: SourceReport) -> list[str]:
-    """What became of one file: a line, and further ones for what is wrong with it."""
+def source_lines(source: SourceReport, *, back: bool = False) -> list[str]:
+    """What became of one file: a line, and further ones for what is wrong with it.
+
+    `back`: it was gone, and is there again.
+    """
     lines = [f"{source.state:<10} {source.path}"]
+    if back:
+        lines.append("    the file is there again")
     if source.error is not None:
         lines.append(f"    error: {source.error.message}")
         lines += [f"    hint: {source.error.hint}"] if source.error.hint else []

@@ -14,7 +14,7 @@ def event_line(event: Event) -> str:
     """One event on one line: number, time, type, names, and the beginning of its data."""
     names = [f"{label}={value}" for label, value in _names(event) if value is not None]
     data = "" if event.data is None else _compact(event.data)
-    parts = [f"{event.seq:>6}", output.timestamp(event.time), event.type, *names, data]
+    parts = [f"{event.seq:>6}", output.when(event.time), event.type, *names, data]
     return "  ".join(parts).rstrip()
 
 

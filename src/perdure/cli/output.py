@@ -19,6 +19,7 @@ from perdure.errors import PerdureError
 from perdure.model import values
 
 __all__ = [
+    "Lines",
     "compact",
     "content",
     "counted",
@@ -35,7 +36,15 @@ __all__ = [
     "table",
     "timestamp",
     "warning",
+    "when",
 ]
+
+
+class Lines(str):
+    """A hint of several lines, in which all that comes from data was made `safe` already."""
+
+    __slots__ = ()
+
 
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _OUTSIDE_ASCII = re.compile(r"[^\x00-\x7e]")
@@ -184,7 +193,8 @@ def failure(error: PerdureError, exit_code: int, *, as_json: bool, code: str | N
         return
     sys.stderr.write(f"error: {safe(error.message)}\n")
     if error.hint:
-        sys.stderr.write(f"hint: {safe(error.hint)}\n")
+        parts = error.hint.split("\n") if isinstance(error.hint, Lines) else [error.hint]
+        sys.stderr.write("hint: " + "\n      ".join(map(safe, parts)) + "\n")
 
 
 def _fact(value: Any) -> Any:
@@ -199,6 +209,11 @@ def timestamp(milliseconds: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
     return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def when(milliseconds: int | None) -> str:
+    """A time for people, in UTC; - where it is not known, which some formats write as 0."""
+    return timestamp(milliseconds) if milliseconds else "-"
 
 
 def counted(number: int, thing: str) -> str:

@@ -3,6 +3,8 @@
 In a dry run everything is counted and nothing is stored.
 """
 
+import codecs
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Self
@@ -12,7 +14,7 @@ from perdure.importers.archive import Kept
 from perdure.importers.lines import Line
 from perdure.lenses.lines import REWRITTEN, key_of
 from perdure.model.event import draft
-from perdure.model.limits import RECORD_BYTES_MAX
+from perdure.model.limits import DATA_BYTES_MAX, RECORD_BYTES_MAX
 from perdure.model.record import Position
 from perdure.store import Session, Store
 from perdure.store.notes import know_new
@@ -27,12 +29,25 @@ _WAIT_SECONDS = 10.0
 _SURELY_FITS = RECORD_BYTES_MAX // 8
 """Lines up to this many bytes fit in a record: in JSON a byte takes at most six."""
 
+_TEXT_BYTES_MAX = 48 * 1024 * 1024
+"""A text takes four times its room where one character of it is an emoji; a record needs more."""
+
+_STEP_BYTES = 64 * 1024
+_CONTROLS = [bytes((byte,)) for byte in range(32) if byte not in b"\b\t\n\f\r"]
+"""Each takes six bytes."""
+
+_ESCAPED = [bytes((byte,)) for byte in (*b'"\\', *range(32))]
+"""Each takes two bytes at least."""
+
+_Unread = codecs.getincrementaldecoder("utf-8")
+
 
 class Appender:
     """Appends to the session of one source.
 
     Attributes:
         generation: of the lines that follow.
+        last: the last generation that was begun.
         time: of the last line, Unix milliseconds.
         stored: lines that were appended durably.
         dry: whether nothing is stored.
@@ -48,7 +63,7 @@ class Appender:
         self._writer: Session | None = None
         self._batch: list[dict[str, Any]] = []
         self._batch_bytes = 0
-        self.generation = 0
+        self.generation = self.last = 0
         self.time = 0
         self.stored = 0
 
@@ -72,10 +87,11 @@ class Appender:
         return large
 
     def rewritten(self, offset: int) -> None:
-        """Say that the source ends at `offset` now: what is stored of it behind that is past."""
+        """Have the generation count, which begins at `offset`: what stood behind that is past."""
         data = {"generation": self.generation, "offset": offset}
         self._add(REWRITTEN, key_of(self.generation, offset), data, 0)
         self.stored -= 1
+        self.flush()
 
     def event(self, type: str, data: Any, time: int) -> None:  # noqa: A002
         """Append an event that is no line."""
@@ -154,14 +170,28 @@ class Appender:
 
 
 def _text(line: Line) -> str | None:
-    """The line as the data of an event, or None if no record holds it."""
+    """The line as the data of an event; None: no record holds it, or memory hardly does."""
     if line.raw is None:
+        return None
+    if line.size > _SURELY_FITS and _json_bytes(line.raw) > DATA_BYTES_MAX:
+        # Not even tried: as JSON it would take many times its room before that is refused.
         return None
     # Bytes that are no UTF-8 become lone surrogates, which the log keeps and which turn back.
     text = line.raw.decode("utf-8", "surrogateescape")
     if line.size > _SURELY_FITS:
+        if sys.getsizeof(text) > _TEXT_BYTES_MAX:
+            return None
         try:
             draft("x", text, time=0)
         except InvalidValue:
             return None
     return text
+
+
+def _json_bytes(raw: bytes) -> int:
+    """How many bytes a line takes as JSON, at least: six for each that is no UTF-8."""
+    read = _Unread("ignore")
+    steps = (raw[at : at + _STEP_BYTES] for at in range(0, len(raw), _STEP_BYTES))
+    known = sum(len(read.decode(step).encode()) for step in steps)
+    escaped = sum(map(raw.count, _ESCAPED)) + 4 * sum(map(raw.count, _CONTROLS))
+    return len(raw) + escaped + 5 * (len(raw) - known)

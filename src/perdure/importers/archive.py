@@ -8,6 +8,7 @@ from perdure.importers.formats import Opening
 from perdure.importers.stored_lines import session_id
 from perdure.model.header import Header
 from perdure.model.record import Position
+from perdure.runtime import Runtime
 from perdure.store import Store
 
 __all__ = ["Archive", "Kept"]
@@ -29,10 +30,11 @@ class Kept(NamedTuple):
 class Archive:
     """The imported sessions of a store, by the files that they keep."""
 
-    def __init__(self, store: Store, host: str) -> None:
-        """Nothing is read; `host` is the name of this machine."""
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        """Nothing is read; `runtime` says which machine this is."""
         self._store = store
-        self._host = host
+        self._machine = runtime.machine()
+        self._host = runtime.host()
         self._headers: dict[tuple[str, str], list[Header]] | None = None
 
     def _by_path(self) -> dict[tuple[str, str], list[Header]]:
@@ -52,13 +54,16 @@ class Archive:
         """The sessions that keep files of this machine."""
         for headers in self._by_path().values():
             for header in headers:
-                if header.source is not None and header.source.host == self._host:
+                if self._is_here(header):
                     yield header
+
+    def _is_here(self, header: Header) -> bool:
+        return header.source is not None and header.source.machine == self._machine
 
     def at(self, format: str, path: str) -> Iterator[Kept]:  # noqa: A002
         """The sessions that keep, or kept, the file at this path of this machine."""
         for header in self._by_path().get((format, path), ()):
-            if header.source is not None and header.source.host == self._host:
+            if self._is_here(header):
                 yield self.kept(header.id)
 
     def find(self, format: str, path: str, opening: Opening) -> Kept:  # noqa: A002
@@ -74,12 +79,12 @@ class Archive:
         """
         for header in self._by_path().get((format, path), ()):
             source = header.source
-            if source is None or source.host != self._host:
+            if source is None or not self._is_here(header):
                 continue
             if opening.id is None or source.id in (None, opening.id):
                 return self.kept(header.id)
-        wanted = session_id(format, path, opening.id, host=self._host)
-        for id in dict.fromkeys((wanted, session_id(format, path, host=self._host))):
+        wanted = session_id(format, path, opening.id, machine=self._machine)
+        for id in dict.fromkeys((wanted, session_id(format, path, machine=self._machine))):
             try:
                 self._store.read_from(id)
             except SessionNotFound as missing:
@@ -88,16 +93,19 @@ class Archive:
         return Kept(wanted, None)
 
     def elsewhere(self, format: str, path: str, opening: Opening) -> list[Kept]:  # noqa: A002
-        """Sessions that keep a file of this path and id of another machine.
+        """Sessions that may keep this file all the same, if everything they hold stands in it.
 
-        It may be this one, under an earlier name.
+        What the first lines say of a file that is being written may change; and a machine of the
+        same name may be this one, installed anew.
         """
         return [
             self.kept(header.id)
             for header in self._by_path().get((format, path), ())
             if header.source is not None
-            and header.source.host != self._host
-            and header.source.id == opening.id
+            and (
+                self._is_here(header)
+                or (header.source.host, header.source.id) == (self._host, opening.id)
+            )
         ]
 
     def came(self, id: str) -> None:

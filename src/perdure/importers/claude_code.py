@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from perdure.importers.formats import Command, Environment, LineFormat, Opening, below_home
 from perdure.importers.heads import created, facts_of, milliseconds, moment, text
-from perdure.importers.signs import CLAUDE_CODE, writer_of
+from perdure.importers.signs import CLAUDE_CODE, sure_writer_of, writer_of
 from perdure.lenses import SourceFacts
 from perdure.lenses.pieces import ident
 
-__all__ = ["ClaudeCode"]
+__all__ = ["ClaudeCode", "about_session"]
 
 Record = dict[str, Any]
 
@@ -36,6 +36,9 @@ _OWN = re.compile(
 
 _WITHIN = re.compile(rf"(?:.*/)?({_UUID})/subagents/(?:.+/)?[^/]+", re.DOTALL)
 """Where the files of sub-agents lie since version 2.1."""
+
+_ABOUT_SESSION = ("type", "sessionId", "isSidechain", "agentId", "forkedFrom", "uuid", "parentUuid")
+"""By these members alone the lens knows whose a record is."""
 
 _JOURNAL = re.compile(r"(?:.*/)?subagents/workflows/[^/]+/journal\.jsonl", re.DOTALL)
 """What a workflow keeps of its sub-agents: no session."""
@@ -59,9 +62,13 @@ class ClaudeCode(LineFormat):
         """By the records of its tree, those about sessions, or prompts of its history."""
         return writer_of(head) == self.name
 
+    def sure(self, head: Sequence[Record]) -> bool:
+        """Records of its tree, or about sessions."""
+        return sure_writer_of(head) == self.name
+
     def opening(self, head: Sequence[Record], path: str) -> Opening:
         """What its lens learns, whose file it is by its place, and when and where it began."""
-        facts, place = facts_of(self, head), _Place.of(path)
+        facts, place = facts_of(self, about_session(head)), _Place.of(path)
         whose = _whose(head, facts, place)
         own = [record for record in head if _is_own(record, whose)]
         times = [self.record(record)[1] for record in own if not _forked(record)]
@@ -105,6 +112,11 @@ class ClaudeCode(LineFormat):
             for workflow in _listed(stem, "subagents", "workflows"):
                 found += (each for each in _listed(workflow) if each.name == "journal.jsonl")
         return sorted(str(each) for each in found if stat.S_ISREG(_mode(each)))
+
+
+def about_session(head: Sequence[Record]) -> list[Record]:
+    """What of these records says id, parent and kind of the session: all of them, without texts."""
+    return [{name: record[name] for name in _ABOUT_SESSION if name in record} for record in head]
 
 
 # --- whose file it is ---------------------------------------------------------------------------

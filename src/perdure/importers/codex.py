@@ -8,9 +8,9 @@ from uuid import UUID
 
 from perdure.importers.formats import Command, Environment, LineFormat, Opening, below_home
 from perdure.importers.heads import created, facts_of, milliseconds, moment, text
-from perdure.importers.signs import CODEX, writer_of
+from perdure.importers.signs import CODEX, sure_writer_of, writer_of
 
-__all__ = ["Codex"]
+__all__ = ["Codex", "about_session"]
 
 Record = dict[str, Any]
 
@@ -44,13 +44,17 @@ class Codex(LineFormat):
         """By envelopes, the first line or items of old, prompts of the history, or titles."""
         return writer_of(head) == self.name
 
+    def sure(self, head: Sequence[Record]) -> bool:
+        """Envelopes, the first line of old, prompts, or titles."""
+        return sure_writer_of(head) == self.name
+
     def opening(self, head: Sequence[Record], path: str) -> Opening:
         """What its lens learns, and when and where it began.
 
         The id in the first line goes before the one in the name of the file: a file can be renamed
         or copied, and what Codex wrote in it stays.
         """
-        facts = facts_of(self, head)
+        facts = facts_of(self, about_session(head))
         id = facts.id or _named(path)
         first = next((said for record in head if (said := _meta(record)) is not None), {})
         # When the thread was started; the line itself was written later, in a fork much later.
@@ -104,6 +108,19 @@ def _named(path: str) -> str | None:
     """The id of the thread in the name of a rollout, or None."""
     found = _ROLLOUT.fullmatch(posixpath.basename(path))
     return None if found is None else found[1]
+
+
+def about_session(head: Sequence[Record]) -> Sequence[Record]:
+    """What of these records says id, parent and kind of the session.
+
+    First lines do, and lines of old without a type; what stands in front of one tells whether it is
+    a parent's. Behind the last there is nothing.
+    """
+    for end in range(len(head), 0, -1):
+        kind = head[end - 1].get("type")
+        if kind == "session_meta" or not isinstance(kind, str):
+            return head[:end]
+    return ()
 
 
 def _meta(record: Record) -> Record | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from perdure.importers.formats import Environment, LineFormat, Opening, below_home
 from perdure.importers.heads import created, text
-from perdure.importers.signs import DEEPSEEK_HARNESS, writer_of
-from perdure.lenses.pieces import ident
+from perdure.importers.signs import DEEPSEEK_HARNESS, sure_writer_of, writer_of
+from perdure.lenses.pieces import count, ident
 from perdure.model.limits import TIME_MS_MAX
 
 __all__ = ["DeepseekHarness"]
@@ -37,19 +37,24 @@ class DeepseekHarness(LineFormat):
         """The header: type `session`, told from that of other formats by `createdAt`."""
         return writer_of(head[:1]) == self.name
 
+    def sure(self, head: Sequence[dict[str, Any]]) -> bool:
+        """The header is the first record."""
+        return sure_writer_of(head[:1]) == self.name
+
     def opening(self, head: Sequence[dict[str, Any]], path: str) -> Opening:  # noqa: ARG002
         """What the header says."""
         if not self.recognises(head):
             return Opening()
         header = head[0]
         parent = ident(header.get("parentSession"))
-        relation = "subagent" if header.get("origin") == "subagent" else "fork"
+        forked = None if parent is None else "fork"
         return Opening(
             id=ident(header.get("id")),
             cwd=text(header.get("cwd")),
             created_at=created([_time(header["createdAt"])]),
             parent=parent,
-            relation=None if parent is None else relation,
+            relation="subagent" if header.get("origin") == "subagent" else forked,
+            depth=count(header.get("delegationDepth")),
         )
 
     def record(self, value: dict[str, Any]) -> tuple[str | None, int | None]:

@@ -1,10 +1,17 @@
-"""Source files: found without following links, opened read-only, never locked or written."""
+"""Source files: found without following links, opened read-only, never locked or written.
+
+Only what somebody names, a person or the settings of an agent, may lead through links: it is
+resolved once, before anything below it is looked at.
+"""
 
 import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
+
+from perdure.errors import InvalidValue
+from perdure.model import values
 
 __all__ = [
     "Fingerprint",
@@ -15,9 +22,12 @@ __all__ = [
     "find_sources",
     "fingerprint_of",
     "is_gone",
+    "path_list",
+    "resolved",
 ]
 
 _WINDOW_BYTES = 256 * 1024
+_NO_PATH = "no path of this system: it has a NUL, or characters that no file name can have"
 
 
 class UnreadableSourceError(Exception):
@@ -55,16 +65,18 @@ class SourceFile:
 
         Raises:
             NoSourceError: a symbolic link, or no regular file.
-            UnreadableSourceError: missing, or refused by the system.
+            UnreadableSourceError: missing, refused by the system, or no path of this system.
 
         """
         self.path = path
         try:
             # A pipe would keep an open without O_NONBLOCK waiting for its other end.
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except ValueError as error:
+            raise UnreadableSourceError(_NO_PATH) from error
         except OSError as error:
             if os.path.islink(path):  # noqa: PTH114
-                raise NoSourceError("a symbolic link; name the file itself") from error
+                raise NoSourceError(_link(path)) from error
             raise UnreadableSourceError(error.strerror or str(error)) from error
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
@@ -72,6 +84,8 @@ class SourceFile:
             raise NoSourceError("not a regular file")
         self.fingerprint = _fingerprint(status)
         self._base, self._window = 0, b""
+        # What was read from the beginning on without a gap, and its sum.
+        self._summed, self._sum = 0, hashlib.sha256()
 
     def read(self, start: int, size: int) -> bytes:
         """`size` bytes from `start`, fewer only at the end of the file as it was when opened.
@@ -86,12 +100,16 @@ class SourceFile:
                 self._base, self._window = start, os.pread(self._fd, _WINDOW_BYTES + size, start)
             except OSError as error:
                 raise UnreadableSourceError(error.strerror or str(error)) from error
-        return self._window[start - self._base : start - self._base + size]
+        part = self._window[start - self._base : start - self._base + size]
+        if start <= self._summed < start + len(part):
+            self._sum.update(part[self._summed - start :])
+            self._summed = start + len(part)
+        return part
 
     @property
-    def untouched(self) -> bool:
-        """Whether nothing was written to it since it was opened."""
-        return self.fingerprint == _fingerprint(os.fstat(self._fd))
+    def only_grew(self) -> bool:
+        """Whether it is at least as long as when it was opened."""
+        return os.fstat(self._fd).st_size >= self.fingerprint.size
 
     def digest(self, size: int, start: int = 0) -> str | None:
         """SHA-256 of `size` bytes from `start`, 64 hex digits; None if there are not so many.
@@ -100,6 +118,9 @@ class SourceFile:
             UnreadableSourceError: the system cannot read it.
 
         """
+        if not start and self._summed <= size:
+            # Of what was read before, as it was read: the file may change meanwhile.
+            return self._digest_on(size)
         found, at, end = hashlib.sha256(), start, start + size
         while at < end:
             step = self.read(at, min(_WINDOW_BYTES, end - at))
@@ -108,6 +129,12 @@ class SourceFile:
             found.update(step)
             at += len(step)
         return found.hexdigest()
+
+    def _digest_on(self, size: int) -> str | None:
+        while self._summed < size:
+            if not self.read(self._summed, min(_WINDOW_BYTES, size - self._summed)):
+                return None
+        return self._sum.hexdigest()
 
     def close(self) -> None:
         """Close the descriptor; harmless when repeated."""
@@ -128,7 +155,7 @@ def fingerprint_of(path: str) -> Fingerprint | None:
     """Of a regular file that is not opened for it; None if there is none, or a link."""
     try:
         status = os.lstat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _fingerprint(status) if stat.S_ISREG(status.st_mode) else None
 
@@ -139,7 +166,7 @@ def is_gone(path: str) -> bool:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:
+    except (OSError, ValueError):
         return False
     return False
 
@@ -165,14 +192,28 @@ class Found(NamedTuple):
     refused: str | None = None
 
 
+def path_list(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Paths as text.
+
+    Raises:
+        InvalidValue: it is a single one, whose characters would be taken for paths, or none.
+
+    """
+    given: object = paths
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        raise InvalidValue("paths", f"{values.shown(given)} is no list", hint="[path]")
+    return [os.fspath(path) for path in paths]
+
+
 def find_sources(paths: Iterable[str], matches: Callable[[str], bool]) -> Iterator[Found]:
     """The files that `paths` name, and those in folders whose path `matches`; each once, in order.
 
-    Symbolic links are not followed: a link is given out with that reason.
+    A folder that is named may be a symbolic link, and stand behind some. Below it none is followed:
+    a link to a file that `matches`, or to a folder, is given out as it is, to be skipped.
     """
     seen: set[str] = set()
     for given in paths:
-        path = os.path.abspath(given)  # noqa: PTH100
+        path = resolved(given)
         folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
         for found in _walk(path, matches) if folder else [Found(path, named=True)]:
             if found.path not in seen:
@@ -180,10 +221,36 @@ def find_sources(paths: Iterable[str], matches: Callable[[str], bool]) -> Iterat
                 yield found
 
 
+def resolved(path: str) -> str:
+    """The absolute path by which a file or folder that somebody names is known.
+
+    Symbolic links to folders are resolved; one to a file stays, and so does what is no path at all.
+    """
+    path = os.path.abspath(path)  # noqa: PTH100
+    above, name = os.path.split(path)
+    try:
+        if os.path.isdir(path):  # noqa: PTH112
+            return os.path.realpath(path)
+        return os.path.join(os.path.realpath(above), name)  # noqa: PTH118
+    except (OSError, ValueError):
+        return path
+
+
+def _link(path: str) -> str:
+    """Why a symbolic link is no source."""
+    if os.path.isdir(path):  # noqa: PTH112
+        return "a symbolic link to a folder, which is not followed; name the folder itself"
+    return "a symbolic link; name the file itself"
+
+
 def _walk(folder: str, matches: Callable[[str], bool]) -> Iterator[Found]:
     refused: list[OSError] = []
     for where, below, names in os.walk(folder, onerror=refused.append):
         below.sort()
+        for name in below:
+            path = os.path.join(where, name)  # noqa: PTH118
+            if os.path.islink(path):  # noqa: PTH114
+                yield Found(path, named=False)
         for name in sorted(names):
             path = os.path.join(where, name)  # noqa: PTH118
             if matches(path):

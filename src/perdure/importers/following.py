@@ -8,18 +8,26 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from perdure.errors import PerdureError
-from perdure.importers.archive import Archive, Kept
-from perdure.importers.files import find_sources, fingerprint_of, is_gone
+import msgspec
+
+from perdure.errors import InvalidValue, PerdureError
+from perdure.importers.archive import Archive
+from perdure.importers.files import find_sources, fingerprint_of, is_gone, resolved
 from perdure.importers.formats import LineFormat, format_names, format_of
 from perdure.importers.report import ImportReport
 from perdure.importers.seen import seen
 from perdure.importers.source import Stored
 from perdure.importers.syncing import Progress, places, sync
+from perdure.importers.titles import bring_titles
+from perdure.model.header import Header
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
+from perdure.store.notes import note_of
 
 __all__ = ["Follower", "Whereabouts", "gone_before", "whereabouts"]
+
+_NOTE = "source"
+"""As `perdure.importers.seen` calls it."""
 
 _Sight = tuple[object, ...]
 
@@ -77,17 +85,23 @@ class Follower:
         """Nothing is read; `paths` and `formats` as for `sync`.
 
         Raises:
-            InvalidValue: a format is not known.
+            InvalidValue: a format is not known, or `paths` is one path.
 
         """
+        if isinstance(paths, str | bytes | os.PathLike):
+            raise InvalidValue("paths", "is one path", hint="give a list: [path]")
         self._store = store
         self._paths: list[str] | None = None
         if paths is not None:
-            self._paths = [os.path.abspath(path) for path in paths]  # noqa: PTH100
+            self._paths = [resolved(os.fspath(path)) for path in paths]
         self._formats = formats
         self._runtime = runtime
         self._kinds = _kinds(formats)
         self._seen: dict[str, _Sight] | None = None
+
+    def count(self) -> int:
+        """How many files there are to look at now; none is opened."""
+        return len(self._look())
 
     def follow(self, progress: Callable[[Progress], None] | None = None) -> ImportReport:
         """Import what is new since the last pass; the first one looks at everything.
@@ -112,6 +126,9 @@ class Follower:
         for source in report.failed:
             # Not as it was, whatever it looks like in the next pass.
             now[source.path] = ()
+        if changed is not None and report.states.get("new"):
+            # Its title may have been listed before it came, in a file that did not change since.
+            bring_titles(self._store, Archive(self._store, self._runtime), self._kinds, found)
         self._seen = now
         return report
 
@@ -143,22 +160,42 @@ class Follower:
 def gone_before(store: Store, *, runtime: Runtime = SYSTEM) -> set[str]:
     """Paths of the imported files of this machine that a session says are gone.
 
-    Reads a log only where nothing is remembered of its import.
+    They may be there again; that is known only where the last import left a note. Of a file that is
+    not there, a log is read where no note holds.
     """
-    archive = Archive(store, runtime.host())
+    archive = Archive(store, runtime)
     found = set()
     for header in archive.here():
         path = None if header.source is None else header.source.path
         # Who cannot be read is told of when it is imported.
         with suppress(PerdureError):
-            if path is not None and is_gone(path) and _said_gone(store, archive.kept(header.id)):
+            if path is not None and (
+                _said_gone(store, archive, header) if is_gone(path) else _noted_gone(store, header)
+            ):
                 found.add(path)
     return found
 
 
-def _said_gone(store: Store, kept: Kept) -> bool:
+class _Noted(msgspec.Struct):
+    gone: bool = False
+
+
+def _noted_gone(store: Store, header: Header) -> bool:
+    """Whether the note says so, which costs little; nothing depends on it but what people hear."""
+    note = note_of(store, header.id, _NOTE) or b""
+    try:
+        return msgspec.json.decode(note.partition(b" ")[2], type=_Noted).gone
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _said_gone(store: Store, archive: Archive, header: Header) -> bool:
+    kept = archive.kept(header.id)
     known = seen(store, kept.session, kept.position)
-    return Stored.of(store.read_from(kept.session)).gone if known is None else known.gone
+    if known is not None:
+        return known.gone
+    source = header.source
+    return source is not None and Stored.of(source.format, store.read_from(header.id)).gone
 
 
 def _kinds(formats: Sequence[str] | None) -> list[LineFormat]:

@@ -7,7 +7,7 @@ before stays in the log.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from perdure.errors import PerdureError, SessionExists, StaleWriter, StorageUnavailable
@@ -21,8 +21,8 @@ from perdure.importers.files import (
     UnreadableSourceError,
     fingerprint_of,
 )
-from perdure.importers.formats import HEAD_LINES, LineFormat, Opening
-from perdure.importers.json_lines import parse
+from perdure.importers.formats import FORMATS, HEAD_LINES, LineFormat, Opening
+from perdure.importers.json_lines import WHOLE_BYTES, parse
 from perdure.importers.lines import Line
 from perdure.importers.report import SourceReport
 from perdure.importers.seen import seen
@@ -42,6 +42,9 @@ _AGAIN = "`perdure restore` brings it back, and after the trash was emptied `per
 
 _HEAD_BYTES = 8 * 1024 * 1024
 """So much is read of a file to recognise it, in whole lines."""
+
+_WHOLE_HEAD_BYTES = 1024 * 1024
+"""So much of that is read whole: values of JSON can take fifty times the room of their text."""
 
 
 class _Head(NamedTuple):
@@ -138,7 +141,7 @@ class FileImport:
             tally.doubted(head.lines[0], f"the first lines open no session of {kind.name}")
         opening = kind.opening(head.objects, text.file.path)
         lines = itertools.chain(head.lines, rest)
-        source = Source(self._store, kind, text, tally)
+        source = Source(self._store, kind, text, tally, now=self._runtime.now_ms())
         kept = self._kept(source, opening)
         tally.session, tally.fresh = kept.session, kept.position is None
         with Appender(self._store, kept, self._header(kind, text, opening), dry=self._dry) as to:
@@ -148,12 +151,28 @@ class FileImport:
         return None if tally.found else "holds no whole line"
 
     def _recognise(self, head: _Head, path: str, *, named: bool) -> LineFormat | None:
-        for kind in self._kinds:
-            if kind.recognises(head.objects):
-                return kind
-        for kind in self._kinds:
-            if kind.owns(path):
-                return kind
+        """The format of a file: what is certain goes first, then what others say is theirs.
+
+        Raises:
+            PerdureError: none takes it for its own, and one failed at it.
+
+        """
+        failed: list[PerdureError] = []
+        objects, others = head.objects, [kind for kind in self._kinds if kind.name not in FORMATS]
+        asked: list[tuple[LineFormat, Callable[[LineFormat], bool]]] = [
+            *((kind, lambda kind: kind.sure(objects)) for kind in self._kinds),
+            *((kind, lambda kind: kind.owns(path)) for kind in others),
+            *((kind, lambda kind: kind.recognises(objects)) for kind in self._kinds),
+            *((kind, lambda kind: kind.owns(path)) for kind in self._kinds),
+        ]
+        for kind, ask in asked:
+            try:
+                if ask(kind):
+                    return kind
+            except PerdureError as reason:
+                failed.append(reason)
+        if failed:
+            raise failed[0]
         return self._kinds[0] if named and len(self._kinds) == 1 else None
 
     def _kept(self, source: Source, opening: Opening) -> Kept:
@@ -178,13 +197,14 @@ class FileImport:
             text.file.path,
             opening.parent,
             opening.relation,
+            self._runtime.machine(),
         )
         return {
             "cwd": opening.cwd,
             "created_at": created_at,
             "source": source,
             "origin": origin,
-            "depth": 1 if origin else 0,
+            "depth": int(origin is not None) if opening.depth is None else opening.depth,
         }
 
 
@@ -194,7 +214,8 @@ def _head_of(source: Iterator[Line]) -> _Head:
         head.lines.append(line)
         size += line.size
         if line.raw is not None:
-            value = parse(line.raw, first=line.number == 1).value
+            whole = WHOLE_BYTES if size <= _WHOLE_HEAD_BYTES else 0
+            value = parse(line.raw, first=line.number == 1, whole=whole).value
             if value is not None:
                 head.objects.append(value)
         if size > _HEAD_BYTES:

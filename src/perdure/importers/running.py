@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 from perdure.importers.archive import Archive
-from perdure.importers.files import find_sources
+from perdure.importers.files import find_sources, path_list
 from perdure.importers.formats import format_of
 from perdure.importers.incremental import FileImport
 from perdure.importers.report import ImportReport
@@ -27,10 +27,10 @@ def import_sessions(
     in its report and stops no other.
 
     Raises:
-        InvalidValue: the format is not known.
+        InvalidValue: the format is not known, or `paths` is a single one.
 
     """
     kind = format_of(format)
-    one = FileImport(store, [kind], Archive(store, runtime.host()), runtime)
-    found = find_sources((os.fspath(path) for path in paths), kind.matches)
+    one = FileImport(store, [kind], Archive(store, runtime), runtime)
+    found = find_sources(path_list(paths), kind.matches)
     return ImportReport(format, tuple(one.run(each) for each in found))

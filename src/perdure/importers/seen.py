@@ -18,7 +18,7 @@ from perdure.store.notes import note_of, put_note
 __all__ = ["Seen", "remember", "seen"]
 
 _NAME = "source"
-_VERSION = 1
+_VERSION = 2
 
 
 class Seen(msgspec.Struct, kw_only=True):
@@ -32,6 +32,7 @@ class Seen(msgspec.Struct, kw_only=True):
         lines: how many those are.
         torn: whether the source ended inside a line, which is stored behind them.
         generation: of the lines that were stored last.
+        last: the last generation that was begun, whether or not it counts.
         time: of the last of them, Unix milliseconds.
         large: how many of them are kept as content.
         large_behind: how many lines behind them are.
@@ -53,6 +54,7 @@ class Seen(msgspec.Struct, kw_only=True):
     lines: int
     torn: bool
     generation: int
+    last: int
     time: int
     large: int = 0
     large_behind: int = 0

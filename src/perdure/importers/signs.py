@@ -6,11 +6,11 @@ cannot be imported have theirs too, so that nobody takes their records for those
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.lenses.pieces import ident
 
-__all__ = ["CLAUDE_CODE", "CODEX", "DEEPSEEK_HARNESS", "writer_of"]
+__all__ = ["CLAUDE_CODE", "CODEX", "DEEPSEEK_HARNESS", "sure_writer_of", "writer_of"]
 
 CLAUDE_CODE = "claude-code"
 CODEX = "codex"
@@ -83,11 +83,28 @@ def writer_of(head: Sequence[Record]) -> str | None:
     None: of no format that can be imported. The first sure sign decides. Without one, what the
     first record is likely to be does: chance likeness further down says nothing.
     """
-    for record in head:
-        for writer, bears in _SURE:
-            if bears(record):
-                return writer
+    sign = _sure_sign(head)
+    if sign is not None:
+        return sign.writer
     return next((writer for writer, bears in _LIKELY if head and bears(head[0])), None)
+
+
+def sure_writer_of(head: Sequence[Record]) -> str | None:
+    """As `writer_of`, where a sure sign says so."""
+    sign = _sure_sign(head)
+    return None if sign is None else sign.writer
+
+
+class _Sign(NamedTuple):
+    """By what records are known, and of which format they are; None: of none here."""
+
+    writer: str | None
+    borne_by: Callable[[Record], bool]
+
+
+def _sure_sign(head: Sequence[Record]) -> _Sign | None:
+    """The first one that a record bears."""
+    return next((sign for record in head for sign in _SURE if sign.borne_by(record)), None)
 
 
 # --- sure signs ---------------------------------------------------------------------------------
@@ -168,11 +185,11 @@ def _likely_codex(record: Record) -> bool:
     return said and (dated or _text(record, "created_at"))
 
 
-_SURE: tuple[tuple[str | None, Callable[[Record], bool]], ...] = (
-    (DEEPSEEK_HARNESS, _deepseek_harness),
-    (None, _others),
-    (CODEX, _codex),
-    (CLAUDE_CODE, _claude_code),
+_SURE = (
+    _Sign(DEEPSEEK_HARNESS, _deepseek_harness),
+    _Sign(None, _others),
+    _Sign(CODEX, _codex),
+    _Sign(CLAUDE_CODE, _claude_code),
 )
 _LIKELY = ((CLAUDE_CODE, _likely_claude_code), (CODEX, _likely_codex))
 

@@ -25,19 +25,20 @@ from perdure.importers.beside import (
     keep_file,
     same_bytes,
 )
+from perdure.importers.files import NoSourceError, UnreadableSourceError
 from perdure.importers.formats import LineFormat
 from perdure.importers.json_lines import Parsed, glance, parse
 from perdure.importers.lines import Line
 from perdure.importers.seen import Seen, remember, seen
 from perdure.importers.tally import Tally
 from perdure.importers.text import SourceText
-from perdure.lenses.lines import StoredLine, lines_of, place_of
+from perdure.lenses.lines import REWRITTEN, SourceLines, StoredLine
 from perdure.model.event import TYPE_PATTERN, Event
 from perdure.store import Store
+from perdure.store.imported import TITLED
 
 __all__ = ["FOUND", "GONE", "TITLED", "Source", "Stored"]
 
-TITLED = "session/titled"
 GONE, FOUND = "source/gone", "source/found"
 
 _T = TypeVar("_T")
@@ -57,6 +58,8 @@ class Stored(NamedTuple):
         parts: the parts of a compressed source that are stored.
         title: the one that a list of the agent's gave the session last, or None.
         time: of the last line, Unix milliseconds.
+        lines: how many lines are stored, whether or not they hold.
+        last: the last generation that was begun, whether or not it counts.
 
     """
 
@@ -66,26 +69,30 @@ class Stored(NamedTuple):
     parts: Sequence[Part] = ()
     title: str | None = None
     time: int = 0
+    lines: int = 0
+    last: int = 0
 
     @property
     def generation(self) -> int:
-        """The last one."""
+        """The last one that counts."""
         return max(self.starts, default=0)
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> "Stored":
-        """Read all events of a session."""
+    def of(cls, format: str, events: Iterable[Event]) -> "Stored":  # noqa: A002
+        """Read all events of a session that keeps a source of this format."""
+        reads = SourceLines(format)
         starts: dict[int, int] = {}
         beside: dict[str, Beside] = {}
         parts: list[Part] = []
-        gone, title, time = False, None, 0
+        gone, title, time, lines, last = False, None, 0, 0, 0
         for event in events:
-            place = place_of(event)
+            place = reads.place(event)
             if place is not None:
-                time = event.time
-                if place.generation:
-                    first = starts.get(place.generation, place.offset)
-                    starts[place.generation] = min(first, place.offset)
+                time, last = event.time, max(last, place.generation)
+                if event.type == REWRITTEN:
+                    starts[place.generation] = place.offset
+                else:
+                    lines += 1
             elif event.type in (GONE, FOUND):
                 gone = event.type == GONE
             elif event.type == FILE and (file := _data(event, KeptFile)) is not None:
@@ -94,7 +101,7 @@ class Stored(NamedTuple):
                 parts = [*(parts if part.offset else ()), part]
             elif event.type == TITLED and (titled := _data(event, _Titled)) is not None:
                 title = titled.title
-        return cls(starts, beside, gone, parts, title, time)
+        return cls(starts, beside, gone, parts, title, time, lines, last)
 
 
 class _Titled(msgspec.Struct):
@@ -112,12 +119,18 @@ def _data(event: Event, kind: type[_T]) -> _T | None:
 class Source:
     """A file that was opened and recognised."""
 
-    def __init__(self, store: Store, kind: LineFormat, text: SourceText, tally: Tally) -> None:
-        """`tally` is told what becomes of each line."""
+    def __init__(
+        self, store: Store, kind: LineFormat, text: SourceText, tally: Tally, *, now: int
+    ) -> None:
+        """`tally` is told what becomes of each line; `now` is Unix milliseconds."""
+        self._now = now
         self._store = store
         self.kind = kind
         self.text = text
         self._tally = tally
+        self._lines = SourceLines(kind.name)
+        # Digests of the content that is stored, once somebody asked.
+        self._there: set[str] | None = None
 
     # --- what is new -----------------------------------------------------------------------------
 
@@ -132,8 +145,8 @@ class Source:
         known = seen(self._store, kept.session, kept.position)
         now = self.text.file.fingerprint
         if known is None or not (known.fingerprint == now or self._begins_with(known)):
-            stored = Stored.of(self._events(kept))
-            self._compare(to, kept, stored, lines)
+            stored = Stored.of(self.kind.name, self._events(kept))
+            self._compare(to, kept, stored, self._bounded(lines))
             if tally.found:
                 self._finish(to, stored, same_bytes(self.text.file, stored.parts))
             return
@@ -145,10 +158,23 @@ class Source:
                 return
         else:
             tally.follow(known)
-            to.generation += known.torn
-            self._append(to, self.text.lines(known.end, known.lines + 1))
+            to.last = known.last
+            if known.torn:
+                to.generation = to.last + 1
+            self._append(to, self._bounded(self.text.lines(known.end, known.lines + 1)))
+            if known.torn:
+                to.rewritten(known.end)
         stored = Stored(beside=known.beside, gone=known.gone, title=known.title)
         self._finish(to, stored, known.fingerprint.size)
+
+    def _bounded(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Lines without those that a small file can be made to hold; its own bytes are kept."""
+        for line in lines:
+            if self.text.compressed and line.raw is None and line.gap is None:
+                reason = f"a line of {line.size} bytes is left out; the file is kept as it is"
+                yield line._replace(gap=reason, size=0)
+            else:
+                yield line
 
     def _begins_with(self, known: Seen) -> bool:
         """Whether the source begins with all that was seen of it, and the rest can be added."""
@@ -161,8 +187,8 @@ class Source:
     def _compare(self, to: Appender, kept: Kept, stored: Stored, lines: Iterator[Line]) -> None:
         """Find what is stored in the source again, then append what is different from there on."""
         tally = self._tally
-        to.generation = stored.generation
-        held = lines_of(self._events(kept), stored.starts)
+        to.generation, to.last = stored.generation, stored.last
+        held = self._lines.lines(self._events(kept), stored.starts)
         expected = next(held, None)
         for line in lines:
             if line.gap is not None:
@@ -172,9 +198,13 @@ class Source:
                 if expected is not None:
                     self._begin_anew(to, kept, expected, next(held, None))
                 self._append(to, itertools.chain((line,), lines))
+                if expected is not None:
+                    # Not before all of it is there: what was stored first holds until then.
+                    to.rewritten(line.offset)
                 expected = None
                 break
             to.time = expected.event.time
+            self._restore(to, kept, expected, line)
             large, reason = expected.blob is not None, self._read(line).reason
             tally.line(line, reason, new=False, large=large, time=to.time)
             expected = next(held, None)
@@ -184,11 +214,21 @@ class Source:
             to.rewritten(tally.end)
         to.flush()
 
+    def _restore(self, to: Appender, kept: Kept, stored: StoredLine, line: Line) -> None:
+        """Keep the content of a long line again that went from the store, but not from here."""
+        if stored.blob is None:
+            return
+        if self._there is None:
+            self._there = {blob.digest for blob in self._store.blobs(kept.session)}
+        if stored.blob not in self._there:
+            to.content(self._again(line)())
+            self._there.add(stored.blob)
+
     def _begin_anew(
         self, to: Appender, kept: Kept, first: StoredLine, second: StoredLine | None
     ) -> None:
         """What is stored from a line on does not stand there any more."""
-        to.generation += 1
+        to.generation = to.last + 1
         # A line that was not whole yet is one that is being written.
         self._tally.rewritten = second is not None or not self._torn(kept, first)
 
@@ -227,9 +267,9 @@ class Source:
 
     def continues(self, kept: Kept) -> bool:
         """Whether everything that a session keeps stands in this source."""
-        stored = Stored.of(self._events(kept))
-        lines = (line for line in self.text.lines() if line.gap is None)
-        held = lines_of(self._events(kept), stored.starts)
+        stored = Stored.of(self.kind.name, self._events(kept))
+        lines = (line for line in self._bounded(self.text.lines()) if line.gap is None)
+        held = self._lines.lines(self._events(kept), stored.starts)
         for each in held:
             line = next(lines, None)
             if line is None or not self._same(each, line):
@@ -286,17 +326,20 @@ class Source:
         """Store what belongs to the source besides its lines, and remember what was seen."""
         tally, file = self._tally, self.text.file
         if stored.gone:
-            to.event(FOUND, {"path": file.path}, to.time)
+            to.event(FOUND, {"path": file.path, "noticed_at": self._now}, to.time)
         if self.text.compressed:
             keep_bytes(to, file, kept_bytes)
-        beside = found_beside(self.kind, file.path, stored.beside)
-        for name, found in beside.items():
+        beside = {}
+        for name, found in found_beside(self.kind, file.path, stored.beside).items():
             before = stored.beside.get(name)
-            if before is None or before.digest != found.digest:
-                keep_file(to, file.path, name)
+            # It is nobody's session: if it goes just now, that stops no import.
+            with suppress(NoSourceError, UnreadableSourceError):
+                if before is None or before.digest != found.digest:
+                    keep_file(to, file.path, name)
+                beside[name] = found
         digest = file.digest(file.fingerprint.size)
         position = to.position
-        if to.dry or digest is None or position is None or not file.untouched:
+        if to.dry or digest is None or position is None or not file.only_grew:
             return
         remember(
             to.writer(),
@@ -308,6 +351,7 @@ class Source:
                 lines=tally.lines,
                 torn=tally.torn,
                 generation=to.generation,
+                last=max(to.last, to.generation),
                 time=tally.time,
                 large=tally.large_before,
                 large_behind=tally.large - tally.large_before,

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from perdure.errors import InvalidValue
-from perdure.lenses.lines import lines_of, place_of, starts_of
+from perdure.lenses.lines import SourceLines
 from perdure.store import Store
 
 __all__ = ["last_generation", "session_id", "source_bytes", "source_text", "stored_parts"]
@@ -19,7 +19,7 @@ def session_id(
     path: str,
     source_id: str | None = None,
     *,
-    host: str = "",
+    machine: str = "",
 ) -> str:
     """Id of the session that keeps the file at the absolute `path` of a machine.
 
@@ -27,8 +27,11 @@ def session_id(
     another machine.
     """
     stem = os.path.basename(path).partition(".")[0]  # noqa: PTH119
-    place = hashlib.sha256(os.fsencode(f"{host}\0{path}")).hexdigest()[:12]
-    return f"{format}:{source_id or stem or 'file'}:{place}"
+    place = hashlib.sha256(os.fsencode(f"{machine}\0{path}")).hexdigest()[:12]
+    named = source_id or stem or "file"
+    # What cannot be typed names nothing on a command line; the place tells sessions apart.
+    typed = "".join(each if each.isprintable() and each != " " else "_" for each in named)
+    return f"{format}:{typed}:{place}"
 
 
 def source_text(store: Store, id: str, *, generation: int | None = None) -> Iterator[bytes]:
@@ -44,8 +47,9 @@ def source_text(store: Store, id: str, *, generation: int | None = None) -> Iter
 
     """
     _check(generation)
-    starts = starts_of(store.read_from(id), generation)
-    return _text(store, id, starts, generation)
+    lines = _lines(store, id)
+    starts = lines.starts(store.read_from(id), generation)
+    return _text(store, id, lines, starts)
 
 
 def source_bytes(store: Store, id: str, generation: int | None = None) -> Iterator[bytes]:
@@ -73,10 +77,11 @@ def stored_parts(store: Store, id: str, generation: int | None = None) -> list[s
 
     """
     _check(generation)
+    lines = _lines(store, id)
     parts: list[str] = []
     behind = False
     for event in store.read_from(id):
-        place = place_of(event)
+        place = lines.place(event)
         if place is not None:
             if generation is not None and place.generation > generation:
                 break
@@ -96,7 +101,14 @@ def last_generation(store: Store, id: str) -> int:
         SessionNotFound, SessionDamaged: as `source_text`.
 
     """
-    return max(starts_of(store.read_from(id)), default=0)
+    return max(_lines(store, id).starts(store.read_from(id)), default=0)
+
+
+def _lines(store: Store, id: str) -> SourceLines:
+    header = store.inspect(id).header
+    source = None if header is None else header.source
+    # A session that keeps no source has no lines of one.
+    return SourceLines("" if source is None else source.format)
 
 
 def _check(generation: int | None) -> None:
@@ -104,10 +116,8 @@ def _check(generation: int | None) -> None:
         raise InvalidValue("generation", "is not a count", hint="0 is what was found first")
 
 
-def _text(store: Store, id: str, starts: dict[int, int], generation: int | None) -> Iterator[bytes]:
-    for line in lines_of(store.read_from(id), starts):
-        if generation is not None and line.place.generation > generation:
-            return
+def _text(store: Store, id: str, lines: SourceLines, starts: dict[int, int]) -> Iterator[bytes]:
+    for line in lines.lines(store.read_from(id), starts):
         if line.raw is not None:
             yield line.raw
         elif line.blob is not None:

@@ -1,5 +1,6 @@
 """Bringing a store up to date with the sessions that the agents on this machine keep."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -7,14 +8,22 @@ from typing import NamedTuple
 from perdure.errors import PerdureError
 from perdure.importers.appender import Appender
 from perdure.importers.archive import Archive, Kept
-from perdure.importers.files import Found, find_sources, is_gone
+from perdure.importers.files import (
+    Fingerprint,
+    Found,
+    find_sources,
+    is_gone,
+    path_list,
+    resolved,
+)
 from perdure.importers.formats import LineFormat, format_names, format_of
 from perdure.importers.incremental import FileImport
 from perdure.importers.report import ImportReport, SourceReport
-from perdure.importers.seen import remember, seen
+from perdure.importers.seen import Seen, remember, seen
 from perdure.importers.source import GONE, Stored
 from perdure.importers.tally import Tally
 from perdure.importers.titles import bring_titles
+from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
 
@@ -45,13 +54,14 @@ def places(formats: Sequence[str] | None = None, *, runtime: Runtime = SYSTEM) -
         InvalidValue: a format is not known.
 
     """
+    return [place for place in _folders(_kinds(formats), runtime) if not is_gone(place)]
+
+
+def _folders(kinds: Sequence[LineFormat], runtime: Runtime) -> list[str]:
+    """Where the agents keep sessions, whether or not that is there."""
     home = runtime.environment("HOME") or os.path.expanduser("~")  # noqa: PTH111
-    found: dict[str, None] = {}
-    for kind in _kinds(formats):
-        for place in kind.folders(runtime.environment, home):
-            if not is_gone(place):
-                found[place] = None
-    return [*found]
+    folders = (kind.folders(runtime.environment, home) for kind in kinds)
+    return [*dict.fromkeys(itertools.chain.from_iterable(folders))]
 
 
 def sync(
@@ -70,15 +80,16 @@ def sync(
     and stops no other. With `dry_run` nothing is stored.
 
     Raises:
-        InvalidValue: a format is not known.
+        InvalidValue: a format is not known, or `paths` is a single one.
 
     """
     kinds = _kinds(formats)
-    given = None if paths is None else [os.path.abspath(path) for path in paths]  # noqa: PTH100
+    given = None if paths is None else [resolved(path) for path in path_list(paths)]
     roots = places(formats, runtime=runtime) if given is None else given
-    archive = Archive(store, runtime.host())
+    searched = [resolved(each) for each in _folders(kinds, runtime)] if given is None else given
+    archive = Archive(store, runtime)
     one = FileImport(store, kinds, archive, runtime, dry=dry_run)
-    gone = list(_gone(archive, kinds, given))
+    gone = list(_gone(archive, kinds, searched))
     lost = {path for _, path, _ in gone}
     sources = find_sources(roots, lambda path: any(kind.matches(path) for kind in kinds))
     found = [each for each in sources if each.path not in lost]
@@ -89,7 +100,8 @@ def sync(
         reports.append(_superseded(kinds, each) or one.run(each))
     if not dry_run:
         bring_titles(store, archive, kinds, [each.path for each in found])
-    reports.extend(_mark_gone(store, archive, *each, dry=dry_run) for each in gone)
+    now = None if dry_run else runtime.now_ms()
+    reports.extend(_mark_gone(store, archive, *each, now=now) for each in gone)
     if progress is not None:
         progress(Progress(len(found), len(found), reports[-1] if reports else None))
     return ImportReport(None, tuple(reports))
@@ -111,7 +123,7 @@ def _superseded(kinds: Sequence[LineFormat], found: Found) -> SourceReport | Non
 
 
 def _gone(
-    archive: Archive, kinds: Sequence[LineFormat], given: Sequence[str] | None
+    archive: Archive, kinds: Sequence[LineFormat], searched: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """The sessions of files that are not there any more, by their ids, with path and format."""
     names = {kind.name for kind in kinds}
@@ -119,7 +131,7 @@ def _gone(
         source = header.source
         if source is None or source.path is None or source.format not in names:
             continue
-        if given is not None and not any(_below(source.path, place) for place in given):
+        if not any(_below(source.path, place) for place in searched):
             continue
         if is_gone(source.path):
             yield header.id, source.path, source.format
@@ -136,9 +148,12 @@ def _mark_gone(
     path: str,
     format: str,  # noqa: A002
     *,
-    dry: bool,
+    now: int | None,
 ) -> SourceReport:
-    """Write down, once, that a source is gone; its session stays as it is."""
+    """Write down, once, that a source is gone; its session stays as it is.
+
+    `now` is Unix milliseconds; None: nothing is stored.
+    """
     tally = Tally(path)
     tally.format, tally.session, tally.gone = format, session, True
     error: PerdureError | None = None
@@ -148,20 +163,35 @@ def _mark_gone(
         if known is not None:
             tally.untouched(known)
         if not (known is not None and known.gone):
-            _note(store, kept, path, dry=dry)
+            _note(store, kept, path, format, now)
     except PerdureError as reason:
         error = reason
     return tally.report(None, error)
 
 
-def _note(store: Store, kept: Kept, path: str, *, dry: bool) -> None:
-    stored = Stored.of(store.read_from(kept.session))
-    if stored.gone or dry:
+def _note(store: Store, kept: Kept, path: str, format: str, now: int | None) -> None:  # noqa: A002
+    stored = Stored.of(format, store.read_from(kept.session))
+    if now is None:
         return
-    known = seen(store, kept.session, kept.position)
+    known = seen(store, kept.session, kept.position) or _nothing_seen(stored)
     with Appender(store, kept, {}, dry=False) as to:
-        to.event(GONE, {"path": path}, stored.time)
-        position = to.position
-        if known is not None and position is not None:
-            known.gone, known.position = True, position
-            remember(to.writer(), known)
+        if not stored.gone:
+            to.event(GONE, {"path": path, "noticed_at": now}, stored.time)
+        known.gone, known.position = True, to.writer().position
+        # Also where it was said before: whoever looks next need not read the log for it.
+        remember(to.writer(), known)
+
+
+def _nothing_seen(stored: Stored) -> Seen:
+    """What stands for a note where there is none; no source is like it."""
+    return Seen(
+        position=Position(-1, ""),
+        fingerprint=Fingerprint(0, 0, 0, 0, 0),
+        digest="",
+        end=0,
+        lines=stored.lines,
+        torn=False,
+        generation=stored.generation,
+        last=stored.last,
+        time=stored.time,
+    )

@@ -14,7 +14,7 @@ from perdure.model.header import Header
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Inspection, Store
 
-__all__ = ["Check", "Surroundings", "TakingUp", "agent_of", "taken_up_elsewhere", "taking_up"]
+__all__ = ["Check", "Surroundings", "TakingUp", "agent_of", "taking_up"]
 
 
 class Surroundings:
@@ -24,9 +24,9 @@ class Surroundings:
         """`runtime` knows the search path of programs, and what this machine is called."""
         self._runtime = runtime
 
-    def host(self) -> str:
-        """Name of this machine."""
-        return self._runtime.host()
+    def machine(self) -> str:
+        """What tells this machine from others; see `Runtime.machine`."""
+        return self._runtime.machine()
 
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder; the same one wherever this is asked."""
@@ -122,14 +122,12 @@ class TakingUp(NamedTuple):
         }
 
 
-def taken_up_elsewhere(header: Header | None) -> bool:
-    """Whether a session is an import as it came: it goes on in its own agent, or in a fork."""
-    return header is not None and header.source is not None and header.vocabulary is None
-
-
 def agent_of(header: Header | None) -> str | None:
-    """The program that wrote a session, as people call it; None for perdure's own."""
-    if header is None or header.source is None:
+    """The program that wrote a session, as people call it; None for perdure's own.
+
+    A fork of an import is perdure's own.
+    """
+    if header is None or header.source is None or not header.is_import:
         return None
     kind = _kind(header.source.format)
     return header.source.format if kind is None else kind.agent
@@ -151,13 +149,15 @@ def taking_up(
     around = around or Surroundings()
     found = store.inspect(id)
     header = found.header
-    if header is None or header.source is None or not taken_up_elsewhere(header):
+    if header is None or header.source is None or not header.is_import:
         raise InvalidValue("id", f"{id!r} is no import", hint="store.resume takes it up")
     agent = agent_of(header) or header.source.format
-    otherwise = _elsewhere(id, agent)
+    understanding = found.understanding
+    read = understanding is not None and understanding.version is not None
+    otherwise = _elsewhere(id, agent) if read else _unread(id, header.source.format)
     subject, command = _command(store, found, header)
     if command is None:
-        check = Check("command", agent, _no_command(agent, subagent=_is_subagent(header)))
+        check = Check("command", agent, _no_command(found, header, agent))
         return TakingUp(id, agent, None, cwd or header.cwd, (check,), id, otherwise)
     of = subject.id if subject is not None else id
     began = _folder(found if subject is None else subject, command)
@@ -185,8 +185,16 @@ def _command(
         parent = header.source.parent or (facts.parent if facts is not None else None)
         command = None if parent is None else kind.command(parent)
         return (None if parent is None else _kept(store, header, parent)), command
-    own = header.source.id or (facts.id if facts is not None else None)
+    own = _own_id(found, header)
     return found, None if own is None else kind.command(own)
+
+
+def _own_id(found: Inspection, header: Header) -> str | None:
+    """The id that its agent gave a session, as far as it is known."""
+    understanding = found.understanding
+    facts = understanding.facts if understanding is not None else None
+    given = None if header.source is None else header.source.id
+    return given or (facts.id if facts is not None else None)
 
 
 def _kept(store: Store, header: Header, parent: str) -> Inspection | None:
@@ -197,12 +205,13 @@ def _kept(store: Store, header: Header, parent: str) -> Inspection | None:
         for entry in store.list()
         if entry.header is not None
         and entry.header.source is not None
+        and entry.header.is_import
         and source is not None
         and (entry.header.source.format, entry.header.source.id) == (source.format, parent)
         and not _is_subagent(entry.header)
     ]
-    host = None if source is None else source.host
-    candidates.sort(key=lambda one: one.source is None or one.source.host != host)
+    machine = None if source is None else source.machine
+    candidates.sort(key=lambda one: one.source is None or one.source.machine != machine)
     return store.inspect(candidates[0].id) if candidates else None
 
 
@@ -237,9 +246,11 @@ def _source_check(header: Header | None, agent: str, around: Surroundings) -> Ch
     if around.is_file(path):
         return Check("source", path)
     reason = f"the source is gone, so {agent} does not know the session any more"
-    if source.host is not None and source.host != around.host():
-        reason = f"the source is not here; it was found on {source.host}"
-    hint = f"`perdure export {shlex.quote(header.id)} FILE --format source` writes it anew"
+    to = shlex.quote(path)
+    if source.machine is not None and source.machine != around.machine():
+        reason = f"the source is not here; it was found on {source.host or 'another machine'}"
+        to = "FILE"
+    hint = f"`perdure export {shlex.quote(header.id)} {to} --format source` writes it anew"
     return Check("source", path, StorageUnavailable(path, reason, hint=hint))
 
 
@@ -250,10 +261,19 @@ def _program_check(program: str, agent: str, around: Surroundings) -> Check:
     return Check("program", program, PerdureError(f"{program} is not on the PATH", hint=hint))
 
 
-def _no_command(agent: str, *, subagent: bool) -> PerdureError:
-    if subagent:
+def _no_command(found: Inspection, header: Header, agent: str) -> PerdureError:
+    kind = None if header.source is None else _kind(header.source.format)
+    if kind is None:
+        hint = "install the package that brought it"
+        return PerdureError(f"the format {agent} is not installed here", hint=hint)
+    if type(kind).command is LineFormat.command:
+        return PerdureError(f"{agent} has no command that takes up a session")
+    if _is_subagent(header):
         return PerdureError(f"it is a sub-agent of {agent}, and nothing tells whose")
-    return PerdureError(f"{agent} has no command that takes up this session")
+    own = _own_id(found, header)
+    if own is None:
+        return PerdureError(f"its file does not say which id {agent} gave it")
+    return PerdureError(f"{agent} has no command that takes up a session of the id {own!r}")
 
 
 def _elsewhere(id: str, agent: str) -> str:
@@ -264,13 +284,22 @@ def _elsewhere(id: str, agent: str) -> str:
     )
 
 
+def _unread(id: str, format: str) -> str:  # noqa: A002
+    quoted = shlex.quote(id)
+    return (
+        f"no lens for the format {format} is installed, so nobody can tell its messages: "
+        f"`perdure log {quoted}` shows its lines, "
+        f"`perdure export {quoted} FILE --format source` gives its file"
+    )
+
+
 def _is_subagent(header: Header) -> bool:
     return header.origin == "subagent"
 
 
 def _kind(name: str) -> LineFormat | None:
-    """The format of that name; None: the package that brought it is not installed."""
+    """The format of that name; None: the package that brought it is not installed, or broken."""
     try:
         return format_of(name)
-    except InvalidValue:
+    except PerdureError:
         return None

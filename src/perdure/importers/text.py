@@ -10,6 +10,9 @@ __all__ = ["SourceText"]
 
 _PIECE_BYTES = 256 * 1024
 
+_HELD_BYTES = 64 * 1024 * 1024
+"""Lines of compressed files are held in memory up to this length."""
+
 
 class SourceText:
     """The text of an open file, read in bounded memory as often as somebody asks.
@@ -29,8 +32,13 @@ class SourceText:
         self.compressed = compressed.looks_compressed(head) or doubtful
 
     def lines(self, offset: int = 0, number: int = 1) -> Iterator[Line]:
-        """The lines from the one of this number on, which begins at `offset`."""
-        return lines.split(self._pieces(offset), number=number, offset=offset)
+        """The lines from the one of this number on, which begins at `offset`.
+
+        One that is too long is given without its bytes.
+        """
+        # To find a long line again in a compressed text, all before it has to be unpacked.
+        limit = _HELD_BYTES if self.compressed else lines.LINE_BYTES_MAX
+        return lines.split(self._pieces(offset), limit, number=number, offset=offset)
 
     def between(self, start: int, size: int) -> Iterator[bytes]:
         """`size` bytes of the text from `start` on; fewer if it has become shorter."""

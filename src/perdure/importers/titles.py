@@ -34,9 +34,9 @@ def bring_titles(
     for header in list(archive.here()):
         source = header.source
         title = None if source is None else found.get((source.format, source.id or ""))
-        if title is not None:
+        if source is not None and title is not None:
             try:
-                _bring(store, archive.kept(header.id), title)
+                _bring(store, archive.kept(header.id), source.format, title)
             except PerdureError:
                 continue
 
@@ -57,9 +57,9 @@ def _listed(kind: LineFormat, path: str) -> dict[str, str]:
     return titles
 
 
-def _bring(store: Store, kept: Kept, title: str) -> None:
+def _bring(store: Store, kept: Kept, format: str, title: str) -> None:  # noqa: A002
     known = seen(store, kept.session, kept.position)
-    before = Stored.of(store.read_from(kept.session)) if known is None else known
+    before = Stored.of(format, store.read_from(kept.session)) if known is None else known
     if title == before.title:
         return
     with Appender(store, kept, {}, dry=False) as to:

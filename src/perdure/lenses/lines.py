@@ -1,14 +1,16 @@
 """How a source stands in a session: one event for each line, and which of them hold.
 
-The key of such an event is `<generation>:<offset of its line in the text>`. The generation rises
-when an import finds that the source no longer is what was stored: from the first place that
-differs the lines are stored again. So a line holds unless a later generation begins at or before
-its place; what stood there earlier stays in the log. Where a source lost its end and got nothing
-in its place, an event `source/rewritten` begins the generation.
+The type of such an event begins with the name of the format, its key is `<generation>:<offset of
+the line in the text>`. Where an import finds that the source no longer is what was stored, it
+stores the lines again from the first place that differs on, as the next generation, and closes it
+with an event `source/rewritten`. From that event on the generation counts: a line holds unless a
+later generation begins at or before its place. What an import left of a generation that it never
+closed means nothing, and what stood there before stays in the log.
 
 A line too long for a record stands in its event as `{"blob": digest, "bytes": size}`.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -17,23 +19,24 @@ from perdure.model import values
 from perdure.model.event import Event
 
 __all__ = [
+    "FORKED",
     "REWRITTEN",
     "Place",
+    "SourceLines",
+    "Standing",
     "StoredLine",
     "blob_of",
-    "held",
     "key_of",
-    "lines_of",
-    "place_of",
-    "starts_of",
-    "stored_line",
     "with_text",
 ]
 
 REWRITTEN = "source/rewritten"
-"""Begins a generation: data {"generation", "offset"}."""
+"""Has a generation count: key as that of a line, data {"generation", "offset"}."""
 
-_KEY = re.compile(r"(\d{1,9}):(\d{1,20})\Z")
+FORKED = "session/forked"
+"""Behind it nothing of a source comes: a fork speaks for itself."""
+
+_KEY = re.compile(r"([0-9]{1,9}):([0-9]{1,20})\Z")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -71,52 +74,13 @@ def key_of(generation: int, offset: int) -> str:
     return f"{generation}:{offset}"
 
 
-def place_of(event: Event) -> Place | None:
-    """Where the line of an event stands, or a generation begins; None if it is no such event."""
-    found = _KEY.match(event.key or "")
-    if found is None or (event.type.startswith("source/") and event.type != REWRITTEN):
-        return None
-    return Place(int(found[1]), int(found[2]))
-
-
 def blob_of(data: object) -> str | None:
     """The digest of the content that holds a long line, or None if the data is not of one."""
     if not isinstance(data, dict) or data.keys() != {"blob", "bytes"}:
         return None
-    digest = data["blob"]
-    return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
-
-
-def stored_line(event: Event) -> StoredLine | None:
-    """The line that an event keeps; None if it keeps none."""
-    place = place_of(event)
-    if place is None or event.type == REWRITTEN:
-        return None
-    data = event.data
-    if isinstance(data, str):
-        return StoredLine(event, place, data.encode("utf-8", "surrogateescape"), None)
-    blob = blob_of(data)
-    return None if blob is None else StoredLine(event, place, None, blob)
-
-
-def starts_of(events: Iterable[Event], upto: int | None = None) -> dict[int, int]:
-    """Where each generation but the first begins: its lowest offset.
-
-    `upto` leaves out the generations behind that one, for the state that the source had then.
-    """
-    starts: dict[int, int] = {}
-    for event in events:
-        place = place_of(event)
-        if place is not None and place.generation and (upto is None or place.generation <= upto):
-            first = starts.get(place.generation, place.offset)
-            starts[place.generation] = min(first, place.offset)
-    return starts
-
-
-def held(place: Place, starts: Mapping[int, int]) -> bool:
-    """Whether a line still stood in the source when the last of these generations began."""
-    generation, offset = place
-    return all(offset < start for later, start in starts.items() if later > generation)
+    digest, size = data["blob"], data["bytes"]
+    sound = isinstance(digest, str) and _DIGEST.fullmatch(digest) and type(size) is int
+    return digest if sound else None
 
 
 def with_text(event: Event, text: bytes) -> Event:
@@ -127,9 +91,72 @@ def with_text(event: Event, text: bytes) -> Event:
     )
 
 
-def lines_of(events: Iterable[Event], starts: Mapping[int, int]) -> Iterator[StoredLine]:
-    """The stored lines that hold, in the order of the log, which is that of the source."""
-    for event in events:
-        line = stored_line(event)
-        if line is not None and held(line.place, starts):
-            yield line
+class Standing:
+    """Which lines stand in a source, given where the generations that count begin."""
+
+    def __init__(self, starts: Mapping[int, int]) -> None:
+        """`starts` has the offset at which each generation but the first begins."""
+        # For each generation the lowest place at which a later one begins.
+        self._ends: dict[int, float] = {}
+        end = float("inf")
+        for generation in sorted(starts, reverse=True):
+            self._ends[generation] = end
+            end = min(end, starts[generation])
+        self._ends[0] = end
+
+    def holds(self, place: Place) -> bool:
+        """Whether the line at this place does; one of a generation that does not count never."""
+        return place.offset < self._ends.get(place.generation, -1)
+
+
+class SourceLines:
+    """Reads the events of sessions that keep sources of one format."""
+
+    def __init__(self, format: str) -> None:  # noqa: A002
+        """Name the format."""
+        self._prefix = f"{format}/"
+
+    def place(self, event: Event) -> Place | None:
+        """Where the line of an event stands, or a generation begins; None if it is no such event.
+
+        Others may have appended events of their own, with keys that look alike.
+        """
+        if event.type != REWRITTEN and not event.type.startswith(self._prefix):
+            return None
+        found = _KEY.match(event.key or "")
+        return None if found is None else Place(int(found[1]), int(found[2]))
+
+    def line(self, event: Event) -> StoredLine | None:
+        """The line that an event keeps; None if it keeps none."""
+        place = None if event.type == REWRITTEN else self.place(event)
+        if place is None:
+            return None
+        data = event.data
+        if isinstance(data, str):
+            return StoredLine(event, place, data.encode("utf-8", "surrogateescape"), None)
+        blob = blob_of(data)
+        return None if blob is None else StoredLine(event, place, None, blob)
+
+    def starts(self, events: Iterable[Event], upto: int | None = None) -> dict[int, int]:
+        """Where each generation that counts begins, but the first; given all events of a log.
+
+        `upto` leaves out the generations behind that one, for the state that the source had then.
+        """
+        starts: dict[int, int] = {}
+        for event in _inherited(events):
+            place = self.place(event) if event.type == REWRITTEN else None
+            if place is not None and (upto is None or place.generation <= upto):
+                starts[place.generation] = place.offset
+        return starts
+
+    def lines(self, events: Iterable[Event], starts: Mapping[int, int]) -> Iterator[StoredLine]:
+        """The stored lines that hold, in the order of the log, which is that of the source."""
+        standing = Standing(starts)
+        for event in _inherited(events):
+            line = self.line(event)
+            if line is not None and standing.holds(line.place):
+                yield line
+
+
+def _inherited(events: Iterable[Event]) -> Iterator[Event]:
+    return itertools.takewhile(lambda event: event.type != FORKED, events)

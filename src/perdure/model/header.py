@@ -46,16 +46,17 @@ class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where an import comes from.
 
     Attributes:
         format: name of its format.
         id: its id in that format.
-        host: name of the machine on which it was found.
+        host: name of the machine on which it was found, for people.
         path: of its file, as found.
         parent: the id, in its format, of the session that it comes from.
         relation: what it is to that one: "subagent", "fork" or "continuation".
+        machine: what tells the machine from others; see `Runtime.machine`.
 
     """
 
@@ -65,6 +66,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     path: str | None = None
     parent: str | None = None
     relation: str | None = None
+    machine: str | None = None
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -105,6 +107,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict
         msgspec.field(default=None, name="genesis")
     )
     digest: str = ""
+
+    @property
+    def is_import(self) -> bool:
+        """Whether it keeps what another agent wrote, as that has it: nobody goes on in it here."""
+        return self.source is not None and self.vocabulary is None
 
     @property
     def genesis(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perdure.lenses.lines import place_of
+from perdure.lenses.lines import SourceLines
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.model.vocabulary import UserMessage, fitting
@@ -46,22 +46,25 @@ def abstract_of(store: Store, id: str) -> Abstract:
     named = given is not None and bool(given.strip())
     title = given if named else _first_prompt(fold.history())
     active_at = None if found.header is None else found.header.created_at
-    last = _last_time(store, id, fold.position.seq, lines=_is_import(found.header))
+    last = _last_time(store, id, fold.position.seq, lines=_lines_of(found.header))
     active_at = active_at if last is None else last
     return Abstract(None if title is None else _line(title), named, active_at)
 
 
-def _is_import(header: Header | None) -> bool:
-    return header is not None and header.source is not None and header.vocabulary is None
+def _lines_of(header: Header | None) -> SourceLines | None:
+    """What tells the lines of an import; None: it is none."""
+    if header is None or header.source is None or not header.is_import:
+        return None
+    return SourceLines(header.source.format)
 
 
-def _last_time(store: Store, id: str, seq: int, *, lines: bool) -> int | None:
+def _last_time(store: Store, id: str, seq: int, *, lines: SourceLines | None) -> int | None:
     """Time of the last event, or of the last one that is a line; what is behind it is of us."""
     many = 1
     while seq >= 0:
         start = max(seq + 1 - many, 0)
         events = store.read_from(id, start)
-        times = [event.time for event in events if not lines or place_of(event) is not None]
+        times = [event.time for event in events if lines is None or lines.place(event) is not None]
         if times or not start:
             return times[-1] if times else None
         many *= 16

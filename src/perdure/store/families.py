@@ -75,15 +75,28 @@ def _names(header: Header, elder: Header) -> bool:
     )
 
 
-def _elders(header: Header, headers: Iterable[Header]) -> list[Header]:
-    """The sessions that an import names as the one it comes from.
+class _Imports:
+    """Imported sessions by the ids that they have in their own formats."""
 
-    The same session may have been found in several folders, and on several machines: what stands
-    nearest to it is meant.
-    """
-    found = [each for each in headers if _names(header, each)]
-    nearest = max((_nearness(each, header) for each in found), default=None)
-    return [each for each in found if _nearness(each, header) == nearest]
+    def __init__(self, headers: Iterable[Header]) -> None:
+        self._by_id: dict[tuple[str, str | None], list[Header]] = {}
+        for each in headers:
+            if each.is_import and each.source is not None:
+                self._by_id.setdefault((each.source.format, each.source.id), []).append(each)
+
+    def elders(self, header: Header) -> list[Header]:
+        """The sessions that an import names as the one it comes from.
+
+        The same session may have been found in several folders, and on several machines: what
+        stands nearest to it is meant.
+        """
+        source = header.source
+        if source is None or source.parent is None:
+            return []
+        found = self._by_id.get((source.format, source.parent), [])
+        found = [each for each in found if _names(header, each)]
+        nearest = max((_nearness(each, header) for each in found), default=None)
+        return [each for each in found if _nearness(each, header) == nearest]
 
 
 def _nearness(one: Header, other: Header) -> tuple[bool, int]:
@@ -112,10 +125,11 @@ def children_of(backend: Backend, session: str) -> list[Relative]:
     ]
     if elder is None and not found:
         backend.stored(session)
+    imports = _Imports(headers.values())
     found += [
         Relative(each.id, _kind(each), -1, "stored", each)
         for each in headers.values()
-        if elder is not None and _names(each, elder) and elder in _elders(each, headers.values())
+        if elder is not None and _names(each, elder) and elder in imports.elders(each)
     ]
     return sorted(found, key=lambda each: (each.seq, each.session))
 
@@ -144,7 +158,8 @@ def lineage_of(backend: Backend, retention: Retention, session: str) -> list[Rel
 def _lineage_of_import(headers: Mapping[str, Header], header: Header) -> list[Relative]:
     found: list[Relative] = []
     seen = {header.id}
-    while elders := [e for e in _elders(header, headers.values()) if e.id not in seen]:
+    imports = _Imports(headers.values())
+    while elders := [e for e in imports.elders(header) if e.id not in seen]:
         found.append(Relative(elders[0].id, _kind(header), -1, "stored", elders[0]))
         header = elders[0]
         seen.add(header.id)
@@ -166,34 +181,39 @@ def descendants_of(backend: Backend, pages: Pages, session: str) -> list[str]:
     """See `Store.descendants`: whoever works for another comes before it."""
     backend.stored(session)
     headers = _headers(backend)
-    below: list[str] = []
+    imports = _Imports(headers.values())
+    below: dict[str, None] = {}
     waiting = deque([session])
     while waiting:
         elder = waiting.popleft()
-        for each in _workers(headers, pages, elder):
+        for each in _workers(headers, imports, pages, elder):
             if each.id == session or each.id in below or _is_needed(headers, pages, each, session):
                 continue
-            below.append(each.id)
+            below[each.id] = None
             waiting.append(each.id)
-    return below[::-1]
+    return [*below][::-1]
 
 
-def _workers(headers: Mapping[str, Header], pages: Pages, elder: str) -> list[Header]:
+def _workers(
+    headers: Mapping[str, Header], imports: _Imports, pages: Pages, elder: str
+) -> list[Header]:
     """Who works for this session, or did for one that is not there and whose events it inherits."""
     return [
         each
         for each in headers.values()
-        if each.origin == _SUBAGENT and _works_for(elder, each, headers, pages)
+        if each.origin == _SUBAGENT and _works_for(elder, each, headers, imports, pages)
     ]
 
 
-def _works_for(elder: str, each: Header, headers: Mapping[str, Header], pages: Pages) -> bool:
+def _works_for(
+    elder: str, each: Header, headers: Mapping[str, Header], imports: _Imports, pages: Pages
+) -> bool:
     if each.parent is None:
         known = headers.get(elder)
         if known is None or not _names(each, known):
             return False
         # Where the same session was found twice, its worker is of neither alone.
-        return _elders(each, headers.values()) == [known]
+        return imports.elders(each) == [known]
     if each.parent.session == elder:
         return True
     return each.parent.session not in headers and _inherits(headers.get(elder), pages, each)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from perdure.backends.base import Backend, Hold, Stored, Tail
 from perdure.errors import PerdureError, SessionDamaged
-from perdure.lenses.lines import starts_of
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header
 from perdure.model.record import Position, Record
@@ -26,9 +25,10 @@ from perdure.store.imported import (
     Translation,
     Understanding,
     lens_version,
+    starts_in,
 )
 from perdure.store.own_views import views_of
-from perdure.store.reading import Pages, page_from
+from perdure.store.reading import Pages, behind, page_from
 from perdure.store.refusing import damage
 from perdure.store.state import State
 from perdure.store.survey import Facts
@@ -143,17 +143,35 @@ class Folds:
             loaded = self._from(found, stored, known)
             if loaded is not None:
                 return loaded
-        starts: dict[int, int] = {}
-        while True:
-            try:
-                return self._from_the_start(stored.header, stored, known, starts)
-            except RewrittenError:
-                starts = starts_of(self._pages.read(session, 0, None))
+        return self._anew(stored.header, stored, known)
+
+    def understanding(self, session: str) -> Understanding | None:
+        """What a lens makes of the lines of a session; None: there are none. Reads everything.
+
+        Raises:
+            As `load`.
+
+        """
+        stored = self._backend.stored(session)
+        if stored.header is None:
+            raise damage(session, stored)
+        if stored.header.source is None:
+            return None
+        seen = self._witness.about(session).seen
+        known = known_of(stored.header, self._backend.tail(session), seen)
+        return self._anew(stored.header, stored, known).understanding
+
+    def _anew(self, header: Header, stored: Stored, known: Known) -> Loaded:
+        try:
+            return self._from_the_start(header, stored, known, None)
+        except RewrittenError:
+            starts = starts_in(header, self._pages.read(header.id, 0, None))
+            return self._from_the_start(header, stored, known, starts)
 
     def _from_the_start(
-        self, header: Header, stored: Stored, known: Known, starts: dict[int, int]
+        self, header: Header, stored: Stored, known: Known, starts: dict[int, int] | None
     ) -> Loaded:
-        history = self._history(header, starts)
+        history = self._history(header, starts or {})
         fold, work = Fold(self.views, header, history), OpenWork()
         lens = Translation(header, self._content(header.id), starts)
         pieces = self._backend.scan(header.id, stored.begin)
@@ -194,7 +212,7 @@ class Folds:
             return None
         try:
             with self._pass(header, stored.begin, known, found.position.seq) as walk:
-                loaded = self._made_of(found, header, _behind(walk, found.position))
+                loaded = self._made_of(found, header, behind(walk, found.position))
                 return None if walk.verdict is Verdict.DAMAGED else loaded
         except PerdureError:
             raise
@@ -269,7 +287,7 @@ class Folds:
         try:
             work = found.work()
             with self._pass(header, begin, known, start) as walk:
-                for record in _behind(walk, found.position):
+                for record in behind(walk, found.position):
                     work.record(record)
                     size += len(record.line)
                     if views and size <= WAITING_BYTES_MAX:
@@ -284,25 +302,6 @@ class Folds:
         proven = frozenset({*remembered, ending.position})
         handy = Handy(found, tuple(records)) if views and size <= WAITING_BYTES_MAX else None
         return Facts(proven, ending, (), closers, None, kept=found.position.seq, handy=handy)
-
-
-def _behind(walk: Walk, position: Position) -> Iterator[Record]:
-    """The records that follow a position.
-
-    Raises:
-        ValueError: the log does not lead over it.
-
-    """
-    met = False
-    for record in walk.records():
-        if met:
-            yield record
-        elif record.last >= position.seq:
-            if record.position != position:
-                break
-            met = True
-    if not met:
-        raise ValueError("the log has another record there")
 
 
 # --- writing --------------------------------------------------------------------------------------

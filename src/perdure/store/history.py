@@ -1,18 +1,22 @@
 """A log read again from its first event by whoever needs what is past, as it is or translated."""
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from operator import attrgetter
 
-from perdure.lenses.lines import starts_of
 from perdure.model.event import Event
 from perdure.model.header import Header
-from perdure.store.imported import Content, RewrittenError, lens_version, translated
+from perdure.store.imported import Content, lens_version, starts_in, translated
 from perdure.store.reading import Pages
 
 __all__ = ["History", "history_of"]
 
 _KEPT_BYTES = 32 * 1024 * 1024
 """So much of what a lens said is kept for the next question: views may ask for each branch."""
+
+
+_seq = attrgetter("seq")
 
 
 class History:
@@ -56,6 +60,7 @@ class _Translated(History):
         self._content = content
         self._starts = starts
         self._kept: list[Event] | None = None
+        self._sorted: list[Event] | None = None
 
     def __call__(self, seq: int) -> Iterator[Event]:
         last = -1
@@ -66,18 +71,19 @@ class _Translated(History):
         yield from (event for event in self.behind if last < event.seq < seq)
 
     def since(self, seq: int) -> Iterator[Event]:
-        found: list[Event] = []
-        # Of a source that is rewritten right now, what was told before stands.
-        with suppress(RewrittenError):
-            found.extend(event for event in self._all() if event.seq >= seq)
-        return iter(sorted(found, key=lambda event: event.seq))
+        if self._sorted is None:
+            found = sorted(self._all(), key=_seq)
+            self._sorted = found if self._kept is not None else None
+        else:
+            found = self._sorted
+        return itertools.islice(found, bisect_left(found, seq, key=_seq), None)
 
     def _all(self) -> Iterator[Event]:
         if self._kept is not None:
             yield from self._kept
             return
         if self._starts is None:
-            self._starts = starts_of(self._pages.read(self._session, 0, None))
+            self._starts = starts_in(self._header, self._pages.read(self._session, 0, None))
         said: list[Event] = []
         size = 0
         events = self._pages.read(self._session, 0, None)

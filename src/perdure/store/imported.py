@@ -5,19 +5,35 @@ they are. So is everything in an import that is no line of its source.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
-from perdure.errors import PerdureError
+from perdure.errors import ContentDamaged, ContentExpired
 from perdure.lenses import Lens, SourceFacts, lens_of
-from perdure.lenses.lines import REWRITTEN, Place, held, place_of, stored_line, with_text
+from perdure.lenses.lines import FORKED, REWRITTEN, SourceLines, Standing, blob_of, with_text
 from perdure.model.event import Event
 from perdure.model.header import Header
 
-__all__ = ["RewrittenError", "Translation", "Understanding", "lens_version", "translated"]
+__all__ = [
+    "TITLED",
+    "RewrittenError",
+    "Translation",
+    "Understanding",
+    "lens_version",
+    "starts_in",
+    "translated",
+]
 
-_FORKED = "session/forked"
+TITLED = "source/titled"
+"""Says what a list of the agent's calls the session."""
+
+
+_NAMED = "session/titled"
+
+_READ_BYTES_MAX = 64 * 1024 * 1024
+"""Longer lines are kept, and no lens reads them: a session is never a reason to run out of memory.
+"""
 
 Content = Callable[[str], bytes]
 """The bytes of content beside the log, by digest."""
@@ -49,13 +65,19 @@ class Understanding(msgspec.Struct, kw_only=True):
 
 
 class RewrittenError(Exception):
-    """The source was rewritten in a way that was not known of. Internal: it is read again."""
+    """The source was rewritten, which was not known. Internal: it is read again."""
 
 
 def lens_version(header: Header) -> dict[str, int]:
     """What the rows of views of this session depend on besides the views; {}: on no lens."""
     lens = None if header.source is None else lens_of(header.source.format)
     return {} if lens is None else {f"lens/{lens.name}": lens.version}
+
+
+def starts_in(header: Header, events: Iterable[Event]) -> dict[int, int]:
+    """Where the generations of an imported source begin, given all events of its log."""
+    source = header.source
+    return {} if source is None else SourceLines(source.format).starts(events)
 
 
 class Translation:
@@ -66,14 +88,22 @@ class Translation:
 
     """
 
-    def __init__(self, header: Header, content: Content, starts: Mapping[int, int]) -> None:
-        """`starts` says where the generations of the source begin that are known of."""
+    def __init__(
+        self, header: Header, content: Content, starts: Mapping[int, int] | None = None
+    ) -> None:
+        """`starts` are those of `starts_in`; without them the source is taken as never rewritten.
+
+        Given, they are all that counts: what began since is for the next reading.
+        """
         self._header = header
         self._content = content
-        self._starts = starts
+        self._informed = starts is not None
+        self._standing = Standing(starts or {})
         self._ended = False
+        self._titled = self._listed = False
         self._superseded = 0
         source = header.source
+        self._lines = SourceLines("" if source is None else source.format)
         self.lens: Lens | None = None if source is None else lens_of(source.format)
 
     @property
@@ -85,30 +115,56 @@ class Translation:
         """What the next event of the log says in our vocabulary.
 
         Raises:
-            RewrittenError: read again from the start, with `starts_of` all events.
+            RewrittenError: read again from the start, with `starts_in` all events.
 
         """
-        if event.type == _FORKED:
-            # Nothing of the source comes behind it: the fork speaks for itself.
+        if event.type == FORKED:
             yield from self.end()
-        place = None if self._ended else place_of(event)
-        if place is None or self.lens is None:
-            yield event
-        elif place.generation and place.generation not in self._starts:
-            raise RewrittenError
-        elif event.type != REWRITTEN:
-            yield from self._line(self.lens, event, place)
-
-    def _line(self, lens: Lens, event: Event, place: Place) -> Iterator[Event]:
-        if not held(place, self._starts):
+        lens = None if self._ended else self.lens
+        place = None if lens is None else self._lines.place(event)
+        if lens is None or place is None:
+            yield from self._other(event)
+        elif event.type == REWRITTEN:
+            if not self._informed:
+                raise RewrittenError
+        elif self._standing.holds(place):
+            yield from self._line(lens, event)
+        else:
             self._superseded += 1
-            return
-        line = stored_line(event)
-        if line is not None and line.blob is not None:
-            # Of what expired or is damaged there is no text: the lens counts it as not read.
-            with suppress(PerdureError):
-                event = with_text(event, self._content(line.blob))
-        yield from self._guarded(lens, lambda: lens.read(event))
+
+    def _other(self, event: Event) -> Iterator[Event]:
+        """What is no line: a title that the agent's list has stands until a person gives one."""
+        if self._ended or event.type not in (TITLED, _NAMED):
+            yield event
+        elif event.type == _NAMED:
+            self._titled = True
+            yield event
+        elif not self._titled:
+            self._listed = True
+            yield replace(event, type=_NAMED)
+
+    def _line(self, lens: Lens, event: Event) -> Iterator[Event]:
+        blob = blob_of(event.data)
+        if blob is not None:
+            text = self._text(blob, event.data["bytes"])
+            if text is None:
+                lens.missed += 1
+                return
+            event = with_text(event, text)
+        named = self._titled or self._listed
+        for said in self._guarded(lens, lambda: lens.read(event)):
+            # What was given from outside the source goes before what stands in it.
+            if not (named and said.type == _NAMED):
+                yield said
+
+    def _text(self, blob: str, size: int) -> bytes | None:
+        """A line that is kept as content; None if it is too large to be read, or not there."""
+        if size > _READ_BYTES_MAX:
+            return None
+        try:
+            return self._content(blob)
+        except (ContentExpired, ContentDamaged):
+            return None
 
     @staticmethod
     def _guarded(lens: Lens, tell: Callable[[], Iterator[Event]]) -> Iterator[Event]:
@@ -142,7 +198,7 @@ class Translation:
 
 
 def translated(
-    header: Header, events: Iterable[Event], content: Content, starts: Mapping[int, int]
+    header: Header, events: Iterable[Event], content: Content, starts: Mapping[int, int] | None
 ) -> Iterator[Event]:
     """All that a log says in our vocabulary, given all of its events.
 

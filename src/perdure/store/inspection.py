@@ -236,13 +236,15 @@ class Inspection(Viewing):
 
     @property
     def understanding(self) -> Understanding | None:
-        """What a lens made of an imported session, or None if this is none. Reads everything.
+        """What a lens makes of an import, or of what a fork of one begins with; else None.
+
+        Reads everything.
 
         Raises:
             As `fold`.
 
         """
-        return self._load().understanding
+        return self._load().understanding or self._folds.understanding(self.id)
 
     def _content_of(self, digest: str) -> bytes:
         return b"".join(content_of(self._backend, self.id, digest))

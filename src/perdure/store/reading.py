@@ -9,13 +9,13 @@ from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import Header
-from perdure.model.record import BadRecordError, decode_line
+from perdure.model.record import BadRecordError, Position, Record, decode_line
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Known, Piece, Problem, Walk
 from perdure.store.refusing import damage
 from perdure.store.witness import Witness, known_of
 
-__all__ = ["Pages", "page_from"]
+__all__ = ["Pages", "behind", "page_from"]
 
 _BEGINS = re.compile(rb'\{"seq":([0-9]{1,19}),')
 
@@ -111,3 +111,22 @@ def _opens_at(piece: Piece, seq: int) -> bool:
         return decode_line(piece.lines[0]).first <= seq
     except (BadRecordError, IndexError):
         return False
+
+
+def behind(walk: Walk, position: Position) -> Iterator[Record]:
+    """The records that follow a position.
+
+    Raises:
+        ValueError: the log does not lead over it.
+
+    """
+    met = False
+    for record in walk.records():
+        if met:
+            yield record
+        elif record.last >= position.seq:
+            if record.position != position:
+                break
+            met = True
+    if not met:
+        raise ValueError("the log has another record there")

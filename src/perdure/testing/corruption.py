@@ -127,8 +127,12 @@ class _Patient:
 
     def forget(self) -> None:
         """Let nobody remember what an earlier trial wrote: what is tried is the log alone."""
-        self.store._witness.reset()  # noqa: SLF001
-        self.store._witness.evidence = Evidence(None, runtime=SYSTEM)  # noqa: SLF001
+        witness = self.store._witness  # noqa: SLF001
+        for name in (VICTIM, TWIN):
+            # Waits for a push that is under way: it would go to the evidence that begins below.
+            witness.drop(name)
+        witness.reset()
+        witness.evidence = Evidence(None, runtime=SYSTEM)
 
     def heal(self) -> None:
         """Put back what the trial changed."""

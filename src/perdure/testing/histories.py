@@ -90,7 +90,11 @@ class _Agent:
         self.turns: list[str] = []
         self.calls: list[str] = []
         self.results: list[int] = []
+        # Calls that were left without a result, each with its turn.
+        self.waiting: list[tuple[str, str | None]] = []
         self.turn: str | None = None
+        self.replaced: str | None = None
+        self.regretted: str | None = None
 
 
 class _Teller:
@@ -161,9 +165,15 @@ class _Teller:
         where: dict[str, Any] = {}
         if self.chance(0.08, "parent"):
             where["parent"] = self.some_turn(agent)
-        if self.chance(0.1, "edit or regenerate"):
-            where["replaces"] = self.some_turn(agent)
+        elif agent.regretted is not None and self.chance(0.3, "back before a late result"):
+            where["parent"] = agent.regretted
+        agent.regretted = None
+        # Answers to one question are given again and again.
+        if self.chance(0.1 if agent.replaced is None else 0.4, "edit or regenerate"):
+            where["replaces"] = agent.replaced = self.some_replaced(agent)
             where["how"] = self.draws.choice(["edit", "regenerate"])
+        else:
+            agent.replaced = None
         if agent.turns and self.chance(self.noise / 3, "turn id again"):
             agent.turn = self.draws.choice(agent.turns)
         else:
@@ -189,13 +199,18 @@ class _Teller:
             return "nowhere"
         return self.draws.choice([agent.turns[-1], self.draws.choice(agent.turns)])
 
+    def some_replaced(self, agent: _Agent) -> str | None:
+        """A turn to replace: mostly the one that was replaced just before, if one was."""
+        if agent.replaced is not None and self.chance(0.7, "replaced again"):
+            return agent.replaced
+        return self.some_turn(agent)
+
     def step(self, agent: _Agent, step: int) -> Iterator[None]:
         """A request, its answer and the calls."""
         self.say(agent, "step/start", {"step": step})
         yield
         streamed = ""
-        for _ in range(self.draws.choice([0, 0, 1, 4])):
-            piece = self.delta()
+        for piece in self.pieces():
             streamed += piece["text"] if piece["kind"] == "text" else ""
             self.say(agent, "assistant/delta", piece)
             yield
@@ -239,7 +254,9 @@ class _Teller:
             if self.chance(0.04, "compaction among results"):
                 self.compact(agent)
                 yield
-            if not self.chance(0.1, "call without result"):
+            if self.chance(0.1, "call without result"):
+                agent.waiting.append((call, agent.turn))
+            else:
                 yield from self.result(agent, call)
             if self.chance(self.noise / 2, "result twice"):
                 yield from self.result(agent, call)
@@ -258,6 +275,9 @@ class _Teller:
         """Something that should not be there."""
         if self.chance(self.noise, "orphan result"):
             yield from self.result(agent, self.fresh("nobody-"))
+        if agent.waiting and self.chance(0.1, "late result"):
+            call, agent.regretted = self.draws.choice(agent.waiting)
+            yield from self.result(agent, call)
         if agent.calls and self.chance(self.noise, "late result"):
             yield from self.result(agent, self.draws.choice(agent.calls))
         if self.chance(self.noise, "malformed payload"):
@@ -287,6 +307,15 @@ class _Teller:
     def text(self) -> str:
         """A text, mostly one that says something."""
         return self.draws.choice(_TEXTS[:4] if self.chance(0.6) else _TEXTS)
+
+    def pieces(self) -> Iterator[dict[str, Any]]:
+        """Pieces of a streamed answer; a character may be cut between two of them."""
+        for _ in range(self.draws.choice([0, 0, 1, 4])):
+            piece = self.delta()
+            if piece["kind"] == "text" and self.chance(0.1, "character in halves"):
+                yield {**piece, "text": "so \ud83d"}
+                piece = {**piece, "text": "\ude00 it is"}
+            yield piece
 
     def delta(self) -> dict[str, Any]:
         """A piece of a streamed answer."""

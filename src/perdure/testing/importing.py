@@ -29,7 +29,7 @@ from perdure.errors import PerdureError
 from perdure.importers import ImportReport, Progress, SourceReport, source_text, sync
 from perdure.importers.source import TITLED
 from perdure.importers.stored_lines import source_bytes
-from perdure.lenses.lines import lines_of, starts_of
+from perdure.lenses.lines import SourceLines
 from perdure.model.event import Event
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.session import Session
@@ -114,14 +114,15 @@ def _reference(store: Store, reports: Sequence[SourceReport] = ()) -> _Reference
 def _check_lines(fresh: _Reference, changed: _Reference) -> None:
     """The lines that hold after changes are those of a fresh import; only generations differ."""
 
-    def held(events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    def held(id: str, events: Sequence[Event]) -> list[tuple[Any, ...]]:
+        reads = SourceLines(id.partition(":")[0])
         return [
             (line.place.offset, line.event.type, line.event.time, line.event.raw)
-            for line in lines_of(events, starts_of(events))
+            for line in reads.lines(events, reads.starts(events))
         ]
 
     for id, events in fresh.events.items():
-        if held(events) != held(changed.events[id]):
+        if held(id, events) != held(id, changed.events[id]):
             raise Finding(f"{id} does not hold the lines of a fresh import")
 
 

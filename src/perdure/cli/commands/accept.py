@@ -3,6 +3,7 @@
 import click
 
 from perdure.cli import completing, output
+from perdure.cli.chosen import in_full, stored
 from perdure.cli.exits import Exit
 from perdure.cli.options import confirmed, json_option, opened, yes_option
 from perdure.errors import SessionNotFound
@@ -26,7 +27,8 @@ def command(ctx: click.Context, session: str, yes: bool, as_json: bool) -> int:
     reason}]}. `accepted` is false if nothing was missing; the position is that of the last event.
     """
     store = opened(ctx)
-    report = store.verify(session)
+    with in_full(session, lambda: stored(store)):
+        report = store.verify(session)
     if report.status == "missing":
         error = SessionNotFound(session)
         error.hint = f"{report.problems[0].reason}; `perdure forget` gives up on it"

@@ -6,6 +6,7 @@ import click
 
 from perdure.cli import completing, output
 from perdure.cli.batch import each
+from perdure.cli.chosen import stored
 from perdure.cli.options import json_option, opened
 
 __all__ = ["command"]
@@ -34,7 +35,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
             output.line(f"archived {session}")
         return {"id": session, "seq": event.seq}
 
-    done, code = each(sessions, archive, as_json=as_json)
+    done, code = each(sessions, archive, as_json=as_json, known=lambda: stored(store))
     if as_json:
         output.document({"archived": done})
     return code

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from perdure.cli import completing, output
+from perdure.cli.chosen import meant
 from perdure.cli.destination import Counted, output_options, put_out, write_new
 from perdure.cli.options import json_option, opened
 from perdure.store import Store
@@ -37,6 +38,7 @@ def command(
     output}; the bytes themselves are not put into JSON. Exit code 2 if nothing is kept as PLACE.
     """
     store = opened(ctx)
+    session = meant(store, session)
     if place is None:
         if target is not None or force:
             raise click.UsageError("--output and --force go with a place", ctx=ctx)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from perdure.cli import completing, output
+from perdure.cli.chosen import meant
 from perdure.cli.destination import output_options, put_out, write_new
 from perdure.cli.options import json_option, opened
 from perdure.runtime import SYSTEM
@@ -39,6 +40,7 @@ def command(
     is damaged.
     """
     store = opened(ctx)
+    session = meant(store, session)
     if digest is None:
         if target is not None or force:
             raise click.UsageError("--output and --force go with a digest", ctx=ctx)

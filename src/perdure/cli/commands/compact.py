@@ -6,6 +6,7 @@ import click
 
 from perdure.cli import completing, output
 from perdure.cli.batch import chosen, each
+from perdure.cli.chosen import stored
 from perdure.cli.options import json_option, opened
 
 __all__ = ["command"]
@@ -34,7 +35,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], every: bool, as_json:
         return {"id": session, **result._asdict()}
 
     ids = chosen(ctx, store, sessions, every=every)
-    compacted, code = each(ids, compact, as_json=as_json)
+    compacted, code = each(ids, compact, as_json=as_json, known=lambda: stored(store))
     if as_json:
         output.document({"sessions": compacted})
     return code

@@ -3,8 +3,11 @@
 import click
 
 from perdure.cli import output
+from perdure.cli.chosen import meant
 from perdure.cli.copies import Told, copy_each, source_at
 from perdure.cli.options import json_option, opened_at
+from perdure.errors import SessionNotFound
+from perdure.store import Store
 
 __all__ = ["command"]
 
@@ -35,7 +38,7 @@ def command(
     here, there = source_at(ctx, source), opened_at(ctx, target)
     told = Told(as_json=as_json)
     if sessions:
-        copy_each(here, there, [*sessions], told)
+        copy_each(here, there, [_meant(here, session) for session in sessions], told)
     else:
         here.copy_all(there, progress=told)
     code = told.end()
@@ -45,3 +48,11 @@ def command(
     elif not told.count and not told.failed:
         output.line(f"no sessions in {source}")
     return code
+
+
+def _meant(store: Store, session: str) -> str:
+    """The id; of one that is not there, itself: the others are copied all the same."""
+    try:
+        return meant(store, session)
+    except SessionNotFound:
+        return session

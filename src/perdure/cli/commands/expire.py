@@ -6,6 +6,7 @@ import click
 
 from perdure.cli import completing, output
 from perdure.cli.batch import chosen, each
+from perdure.cli.chosen import stored
 from perdure.cli.options import age, json_option, opened
 from perdure.store import Expiry
 
@@ -70,7 +71,7 @@ def command(
         }
 
     ids = chosen(ctx, store, sessions, every=every)
-    expired, code = each(ids, expire, as_json=as_json)
+    expired, code = each(ids, expire, as_json=as_json, known=lambda: stored(store))
     if as_json:
         output.document({"dry_run": dry_run, "sessions": expired})
     return code

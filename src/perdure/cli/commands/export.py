@@ -7,6 +7,7 @@ import click
 
 from perdure.backends import Backend
 from perdure.cli import completing, output
+from perdure.cli.chosen import meant
 from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
 from perdure.cli.destination import Counted, put_out, write_new
 from perdure.cli.exits import Exit
@@ -68,6 +69,7 @@ def command(
     a compressed file. Exit codes as `perdure copy`; 2 if the session is no import.
     """
     store = opened(ctx)
+    session = meant(store, session)
     if form == SOURCE:
         _export_source(ctx, store, session, target, generation, as_json=as_json)
         return Exit.OK
@@ -120,7 +122,7 @@ def _export_source(
         raise click.UsageError("--json and - do not go together", ctx=ctx)
     header = store.inspect(session).header
     last = last_generation(store, session)
-    if header is not None and (header.source is None or header.vocabulary is not None):
+    if header is not None and not header.is_import:
         reason = f"{session!r} is no import, so it has no source"
         raise InvalidValue("ID", reason, hint=f"perdure export ID FILE --format {BUNDLE}")
     if generation is not None and generation > last:

@@ -5,8 +5,14 @@ import click
 from perdure.cli import completing, output
 from perdure.cli.batch import each
 from perdure.cli.options import json_option, opened
+from perdure.store import Store
 
 __all__ = ["command"]
+
+
+def _gone(store: Store) -> list[str]:
+    """What can be forgotten and is known by name."""
+    return [each.id for each in store.missing()]
 
 
 @click.command("forget")
@@ -35,7 +41,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
             output.line(f"forgotten {session}")
         return session
 
-    forgotten, code = each(sessions, forget, as_json=as_json)
+    forgotten, code = each(sessions, forget, as_json=as_json, known=lambda: _gone(store))
     if as_json:
         output.document({"forgotten": forgotten})
     return code

@@ -5,6 +5,7 @@ import itertools
 import click
 
 from perdure.cli import completing, output
+from perdure.cli.chosen import meant
 from perdure.cli.exits import Exit
 from perdure.cli.lines import event_line
 from perdure.cli.options import json_option, opened
@@ -31,9 +32,11 @@ def command(
     they hold together, and counts lines; with --from the header is left out. Exit code 3 if the
     log is damaged, after what can be read.
     """
+    store = opened(ctx)
+    session = meant(store, session)
     if raw:
-        return _print_stored(opened(ctx), session, start, limit)
-    events = opened(ctx).read_from(session, start)
+        return _print_stored(store, session, start, limit)
+    events = store.read_from(session, start)
     for event in itertools.islice(events, limit):
         if as_json:
             output.json_line(event.as_dict())

@@ -1,6 +1,7 @@
 """`perdure ls`: every session of the store, the newest first."""
 
 import os
+import sys
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ from perdure.cli import output
 from perdure.cli.options import json_option, opened
 from perdure.cli.progress import Progress
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable
+from perdure.lenses import lens_of
+from perdure.model.header import Header
 from perdure.store import Store
 from perdure.store.abstract import Abstract, abstract_of
 
@@ -19,6 +22,10 @@ _OWN = "perdure"
 """Whose sessions are no imports."""
 
 _TITLE_CHARS = 60
+"""What is shown of a title where nothing tells how wide the terminal is."""
+
+_TITLE_CHARS_MIN = 12
+_COLUMNS = 80
 
 
 @click.command("ls")
@@ -41,12 +48,12 @@ def command(ctx: click.Context, *, titles: bool, agent: str | None, as_json: boo
 
     With --titles each log is read, which takes its time: then agent, title and last activity are
     listed, the session first in which something came last. Without a title it is what somebody
-    asked first.
+    asked first. On a terminal titles are cut so that a line fits, and ids are not.
 
     JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, agent, origin,
-    reason}], "namespaces": [name]}, with --titles title, named and active_at for each session as
-    well; named says that the title was given. Times are Unix milliseconds; what is not known is
-    null.
+    relation, reason}], "namespaces": [name]}, with --titles title, named and active_at for each
+    session as well; named says that the title was given. Relation says what it is to another one:
+    subagent, fork or continuation. Times are Unix milliseconds; what is not known is null.
     """
     store = opened(ctx)
     progress = Progress(as_json=as_json, few=True)
@@ -55,7 +62,11 @@ def command(ctx: click.Context, *, titles: bool, agent: str | None, as_json: boo
     for number, entry in enumerate(entries):
         if titles:
             progress.bar(number, len(entries), "sessions")
-        rows.append(_row(store, entry) | (_abstract(store, entry) if titles else {}))
+        row = _row(store, entry)
+        if titles:
+            row |= _abstract(store, entry)
+            row["reason"] = row["reason"] or _unread(entry)
+        rows.append(row)
     progress.clear()
     by = "active_at" if titles else "created_at"
     rows.sort(key=lambda row: -1 if row[by] is None else row[by], reverse=True)
@@ -65,13 +76,14 @@ def command(ctx: click.Context, *, titles: bool, agent: str | None, as_json: boo
         return
     if rows and titles:
         headings = ["STATUS", "LAST EVENT (UTC)", "AGENT", "TITLE", "ID"]
-        output.table([headings, *map(_titled, rows)])
+        output.table(_fitting([headings, *map(_titled, rows)]))
     elif rows:
         headings = ["STATUS", "CREATED (UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]
         output.table([headings, *map(_cells, rows)], right=(2, 3))
     else:
         whose = "" if agent is None else f" of {agent}"
         output.line(f"no sessions{whose} in {ctx.find_root().obj}")
+        output.line("`perdure sync` brings in what other agents keep on this machine")
     if below:
         output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
 
@@ -80,17 +92,28 @@ def _is_of(entry: Entry, agent: str | None) -> bool:
     """Whether it is a session of an agent, by the name of the program or of its format."""
     if agent is None:
         return True
-    source = None if entry.header is None else entry.header.source
-    names = [_agent(entry), *([] if source is None else [source.format])]
+    header = entry.header
+    names = [_agent(entry)]
+    if header is not None and header.source is not None and header.is_import:
+        names.append(header.source.format)
     return agent.casefold() in [name.casefold() for name in names]
 
 
 def _agent(entry: Entry) -> str:
-    if entry.header is None or entry.header.source is None:
+    if entry.header is None or not entry.header.is_import:
         return _OWN
     from perdure.importers.taking_up import agent_of
 
     return agent_of(entry.header) or _OWN
+
+
+def _relation(header: Header) -> str | None:
+    """What a session is to another one, here or in its own agent."""
+    if header.origin is not None:
+        return header.origin
+    if header.is_import:
+        return None if header.source is None else header.source.relation
+    return None if header.parent is None else "fork"
 
 
 def _abstract(store: Store, entry: Entry) -> dict[str, Any]:
@@ -115,6 +138,7 @@ def _row(store: Store, entry: Entry) -> dict[str, Any]:
         "source": None,
         "agent": _agent(entry),
         "origin": None if header is None else header.origin,
+        "relation": None if header is None else _relation(header),
         "reason": entry.problem.reason if entry.problem is not None else None,
     }
     if header is None:
@@ -139,6 +163,18 @@ def _row(store: Store, entry: Entry) -> dict[str, Any]:
     return row
 
 
+def _unread(entry: Entry) -> str | None:
+    """Why nobody can tell what stands in the lines of an import, or None."""
+    source = None if entry.header is None or not entry.header.is_import else entry.header.source
+    if source is None:
+        return None
+    try:
+        known = lens_of(source.format) is not None
+    except Exception:  # noqa: BLE001 - it may be anybody's, and a list lists all the same
+        known = False
+    return None if known else f"no lens for the format {source.format} is installed"
+
+
 def _size(path: str | None) -> int | None:
     try:
         return os.stat(path).st_size if path is not None else None  # noqa: PTH116
@@ -147,14 +183,33 @@ def _size(path: str | None) -> int | None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    created = "-" if row["created_at"] is None else output.timestamp(row["created_at"])
+    created = output.when(row["created_at"])
     events, size = ("-" if row[name] is None else str(row[name]) for name in ("events", "bytes"))
     last = f"({row['reason']})" if row["reason"] else row["cwd"] or ""
     return [row["status"], created, events, size, row["id"], last]
 
 
 def _titled(row: dict[str, Any]) -> list[str]:
-    last = "-" if row["active_at"] is None else output.timestamp(row["active_at"])
-    agent = f"{row['agent']}, sub-agent" if row["origin"] == "subagent" else row["agent"]
+    relation = {None: "", "subagent": ", sub-agent"}.get(row["relation"], f", {row['relation']}")
     title = f"({row['reason']})" if row["reason"] else row["title"] or "-"
-    return [row["status"], last, agent, output.cut(title, _TITLE_CHARS), row["id"]]
+    return [row["status"], output.when(row["active_at"]), row["agent"] + relation, title, row["id"]]
+
+
+def _columns() -> int:
+    """How many characters a line of the terminal has."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
+
+
+def _fitting(rows: list[list[str]]) -> list[list[str]]:
+    """The rows with titles of a length that lets them stand on one line each."""
+    room = _TITLE_CHARS
+    if sys.stdout.isatty():
+        widths = [
+            max(len(output.safe(cell)) for cell in column) for column in zip(*rows, strict=True)
+        ]
+        others = sum(widths) - widths[3] + 2 * (len(widths) - 1)
+        room = max(_columns() - others, _TITLE_CHARS_MIN)
+    return [[*row[:3], output.cut(output.safe(row[3]), room), row[4]] for row in rows]

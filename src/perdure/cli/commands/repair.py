@@ -3,6 +3,7 @@
 import click
 
 from perdure.cli import completing, output
+from perdure.cli.chosen import in_full, stored
 from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.store import Repair
@@ -32,7 +33,9 @@ def command(
     kept, acknowledged, lost: [first, last], later, salvaged, header_lost, aside, content: [digest],
     unsafe: [digest]}. Exit code 0 if the session is sound now, 3 if not, 4 if it is being written.
     """
-    done = opened(ctx).repair(session, salvage=salvage, dry_run=dry_run)
+    store = opened(ctx)
+    with in_full(session, lambda: stored(store)):
+        done = store.repair(session, salvage=salvage, dry_run=dry_run)
     if as_json:
         output.document(done.as_dict())
     else:

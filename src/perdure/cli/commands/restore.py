@@ -1,10 +1,13 @@
 """`perdure restore`: sessions back from the trash."""
 
+import shlex
+
 import click
 
 from perdure.cli import completing, output
 from perdure.cli.batch import each
 from perdure.cli.options import json_option, opened
+from perdure.errors import SessionNotFound
 
 __all__ = ["command"]
 
@@ -30,12 +33,20 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     store = opened(ctx)
 
     def restore(session: str) -> str:
-        store.restore(session)
+        try:
+            store.restore(session)
+        except SessionNotFound as error:
+            if error.deleted_at is not None:
+                error.message += ", and is not in the trash any more"
+                error.hint = f"`perdure forget {shlex.quote(session)}` makes its id free again"
+            raise
         if not as_json:
             output.line(f"restored {session}")
         return session
 
-    restored, code = each(sessions, restore, as_json=as_json)
+    restored, code = each(
+        sessions, restore, as_json=as_json, known=lambda: (one.id for one in store.trash())
+    )
     if as_json:
         output.document({"restored": restored})
     return code

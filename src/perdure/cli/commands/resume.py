@@ -1,7 +1,7 @@
 """`perdure resume`: what a run would go on with, without going on."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,10 +10,14 @@ from perdure.cli.chosen import chosen, session_or_last
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.cli.summary import in_words, state_lines
+from perdure.errors import PerdureError
 from perdure.store import Inspection, Store
 from perdure.store.state import State
 from perdure.views import conversation
 from perdure.views.providers import FORMATS
+
+if TYPE_CHECKING:
+    from perdure.importers.taking_up import TakingUp
 
 __all__ = ["command"]
 
@@ -56,8 +60,10 @@ def command(
 
     Of an import it prints the command with which the agent that wrote it takes it up, to be run in
     a shell; of a sub-agent that of its parent. First it looks whether folder, file and program are
-    there: what is missing is named, with what to do instead. With --format it prints the messages
-    here too, for any other agent; `perdure fork` goes on with it in perdure.
+    there: what is missing is named, with what to do instead. In a script,
+    `cmd=$(perdure resume ID) && eval "$cmd"` runs it, and nothing where something is missing. With
+    --format it prints the messages here too, for any other agent; `perdure fork` goes on with it in
+    perdure.
 
     JSON: {session, state: {…}}; with --format {session, agent, format, messages: […]}, and only
     with --json all in ASCII; of an import {session, agent, command: [argument] or null, cwd, of,
@@ -72,8 +78,11 @@ def command(
             return _show_command(store, found.id, cwd, as_json=as_json)
         if cwd is not None:
             raise click.UsageError("--cwd is for imports, without --state", ctx=ctx)
+        if as_state:
+            _require_lens(found)
         _show_state(found, as_json=as_json)
         return Exit.OK
+    _require_lens(found)
     messages = found.messages(agent, at=at, format=form or "neutral")
     if as_json or form is not None:
         body = {"session": found.id, "agent": agent, "format": form or "neutral"}
@@ -85,12 +94,30 @@ def command(
 
 
 def _is_import(found: Inspection) -> bool:
-    """Whether it goes on in its own agent; who asks for any other loads nothing of importers."""
-    if found.header is None or found.header.source is None:
-        return False
-    from perdure.importers.taking_up import taken_up_elsewhere
+    """Whether it goes on in its own agent."""
+    return found.header is not None and found.header.is_import
 
-    return taken_up_elsewhere(found.header)
+
+def _require_lens(found: Inspection) -> None:
+    """See that somebody reads the lines of an import: else there are no messages in it.
+
+    A fork has its own events all the same: of one, it is only said.
+
+    Raises:
+        PerdureError: it is an import, and nobody does.
+
+    """
+    header = found.header
+    if header is None or header.source is None:
+        return
+    understanding = found.understanding
+    if understanding is None or understanding.version is not None:
+        return
+    reason = f"no lens for the format {understanding.format} is installed"
+    if header.is_import:
+        hint = "install the package that brought it; `perdure log` shows the lines"
+        raise PerdureError(f"{reason}, so nobody can tell its messages", hint=hint)
+    output.warning(f"{reason}: what came from the import is left out")
 
 
 def _show_command(store: Store, id: str, cwd: str | None, *, as_json: bool) -> Exit:
@@ -106,15 +133,30 @@ def _show_command(store: Store, id: str, cwd: str | None, *, as_json: bool) -> E
         output.failure(error, code, as_json=as_json)
     if as_json:
         return code
+    shown = _shell_line(found)
     if found.missing:
+        failing = [check.what for check in found.checks if check.error is not None]
+        if failing == ["program"] and shown is not None:
+            output.warning(f"the command would be: {shown}")
         output.warning(found.otherwise)
         return code
+    if shown is None:
+        raise PerdureError(
+            f"the folder {found.cwd!r} has characters that no line of a shell can carry safely",
+            hint="--json gives program, arguments and folder apart",
+        )
     if found.of != id:
         output.warning(f"a sub-agent: this takes up the session that it belongs to, {found.of}")
     if found.note is not None:
         output.warning(found.note)
-    output.line(str(found.line))
+    output.line(shown)
     return code
+
+
+def _shell_line(found: "TakingUp") -> str | None:
+    """The command as it can be printed; None where that would be another one."""
+    line = found.line
+    return line if line is not None and output.safe(line) == line else None
 
 
 def _show_state(found: Inspection, *, as_json: bool) -> None:

@@ -41,7 +41,7 @@ def command(
     if (to is None) != to_start:
         raise click.UsageError("name a turn with --to, or use --to-start", ctx=ctx)
     store = opened(ctx)
-    found = store.inspect(chosen(ctx, store, session, last=last))
+    found = store.inspect(chosen(ctx, store, session, last=last, exact=True))
     # Opening the writer would close what a dead one left open: not for a turn that is not there.
     agent = chosen_agent(found.fold(), agent)
     _check(found, to, agent)

@@ -6,6 +6,7 @@ import click
 
 from perdure.cli import completing, output
 from perdure.cli.batch import each
+from perdure.cli.chosen import in_full, stored
 from perdure.cli.exits import Exit, exit_code
 from perdure.cli.options import json_option, opened
 from perdure.errors import InvalidValue, PerdureError, SessionNotFound
@@ -57,7 +58,7 @@ def command(
         facts = {"id": gone.id, "deleted_at": gone.deleted_at, "digest": gone.digest}
         return {**facts, "subagents": below, "kept": kept} if subagents else facts
 
-    deleted, code = each(sessions, delete, as_json=as_json)
+    deleted, code = each(sessions, delete, as_json=as_json, known=lambda: stored(store))
     if as_json:
         output.document({"deleted": deleted})
     elif deleted:
@@ -78,7 +79,8 @@ def _unknown(store: Store, sessions: tuple[str, ...]) -> list[SessionNotFound]:
     unknown = []
     for session in dict.fromkeys(sessions):
         try:
-            store.inspect(session)
+            with in_full(session, lambda: stored(store)):
+                store.inspect(session)
         except SessionNotFound as error:
             if error.deleted_at is None and set("*?[") & set(session):
                 error.hint = "an id is given in full; patterns are not looked up"

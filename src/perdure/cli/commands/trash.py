@@ -61,6 +61,7 @@ def command(
         [trashed.id for trashed in found],
         lambda session: store.empty_trash(session, older_than=older_than),
         as_json=as_json,
+        known=lambda: (one.id for one in found),
     )
     rows = [_row(trashed) for several in removed for trashed in several]
     if as_json:

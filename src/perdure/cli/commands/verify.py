@@ -9,10 +9,11 @@ import click
 
 from perdure.backends.base import Entry
 from perdure.cli import completing, output
+from perdure.cli.chosen import meant
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.cli.progress import Progress
-from perdure.errors import PerdureError, SessionNotFound
+from perdure.errors import InvalidValue, PerdureError, SessionNotFound
 from perdure.evidence import Damage
 from perdure.store import Report, Store
 from perdure.store.verification import missing
@@ -106,11 +107,19 @@ class _Telling:
         """The sessions of these ids."""
         for session in sessions:
             try:
-                self._tell(self.store.verify(session, progress=self._counter(session)))
-            except SessionNotFound as error:
+                id = self._meant(session)
+                self._tell(self.store.verify(id, progress=self._counter(id)))
+            except (SessionNotFound, InvalidValue) as error:
                 self._progress.clear()
                 self.code = worst([self.code, exit_code(error)])
                 output.failure(error, exit_code(error), as_json=self._as_json)
+
+    def _meant(self, session: str) -> str:
+        """The id; of one that is not stored, itself: a session that vanished has a report."""
+        try:
+            return meant(self.store, session)
+        except SessionNotFound:
+            return session
 
     def everything(self) -> None:
         """All that is stored, then what is not there any more."""

@@ -1,0 +1,358 @@
+"""Which file is which session: by its format, its machine, its place and its own id."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import perdure
+from perdure.cli.main import cli
+from perdure.importers import SourceReport, session_id, sync
+from perdure.model.header import Header, Source
+from tests.media import FOLDERS, KEPT, assert_equal, open_medium
+from tests.sources import (
+    DATA,
+    FORMAT,
+    HEADER,
+    Machine,
+    append,
+    forget,
+    import_one,
+    kept,
+    record,
+    session_of,
+    sync_one,
+    text_of,
+)
+
+OLD, NEW = Machine("old"), Machine("new")
+A, B = record("a", 1), record("b", 2)
+PARENT = "4c2ddfdc-b619-4525-8d03-1950fb1b0257"
+
+
+@pytest.fixture
+def store() -> Iterator[perdure.Store]:
+    with perdure.open("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs" / "session.jsonl"
+
+
+def header_of(store: perdure.Store, id: str | None) -> Header:
+    header = store.inspect(str(id)).header
+    assert header is not None
+    return header
+
+
+def source_of(store: perdure.Store, report: SourceReport) -> Source:
+    source = header_of(store, report.session).source
+    assert source is not None
+    return source
+
+
+# --- one machine ----------------------------------------------------------------------------------
+
+
+def test_the_same_id_in_two_folders_is_two_sessions(store: perdure.Store, tmp_path: Path) -> None:
+    """A copy of a file elsewhere is a session of its own, with the same id of its format."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "session.jsonl").write_bytes(HEADER + A)
+    report = sync(store, [tmp_path], runtime=OLD)
+    assert report.states == {"new": 2}
+    assert len({each.session for each in report.sources}) == 2
+    assert {source_of(store, each).id for each in report.sources} == {"s-1"}
+    append(tmp_path / "two" / "session.jsonl", B)
+    report = sync(store, [tmp_path], runtime=OLD)
+    assert [each.state for each in report.sources] == ["unchanged", "grown"]
+    assert [text_of(store, each) for each in report.sources] == [HEADER + A, HEADER + A + B]
+
+
+def test_a_folder_that_was_moved_is_found_anew(store: perdure.Store, tmp_path: Path) -> None:
+    """Where a file is now it is another session, and the one of its old place says it is gone."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "session.jsonl").write_bytes(HEADER + A)
+    first = sync_one(store, tmp_path)
+    (tmp_path / "one").rename(tmp_path / "two")
+    report = sync(store, [tmp_path], runtime=Machine())
+    assert [(each.state, each.session == first.session) for each in report.sources] == [
+        ("new", False),
+        ("gone", True),
+    ]
+    assert [text_of(store, each) for each in report.sources] == [HEADER + A] * 2
+
+
+def test_a_file_that_holds_another_session_now(store: perdure.Store, path: Path) -> None:
+    """The file of another id at the same path is another session; each goes on where it was."""
+    other = HEADER.replace(b"s-1", b"s-2")
+    found = []
+    for text in (HEADER + A, other + B, HEADER + A + B, other + B + A, HEADER + A + B):
+        path.write_bytes(text)
+        report = sync_one(store, path)
+        found.append((source_of(store, report).id, report.state, report.new))
+        assert text_of(store, report) == text
+    assert found == [
+        ("s-1", "new", 2),
+        ("s-2", "new", 2),
+        ("s-1", "grown", 1),
+        ("s-2", "grown", 1),
+        ("s-1", "unchanged", 0),
+    ]
+    assert len(store.list()) == 2
+
+
+def test_a_file_whose_id_comes_later_is_one_session(store: perdure.Store, path: Path) -> None:
+    """What was imported before its first line was whole is the session that it turns out to be."""
+    path.write_bytes(HEADER[:30])
+    first = sync_one(store, path)
+    assert source_of(store, first).id is None
+    for text in (HEADER, HEADER + A, b"x" + HEADER[1:] + A, HEADER + A):
+        path.write_bytes(text)
+        report = sync_one(store, path)
+        assert (report.error, report.session) == (None, first.session)
+        assert text_of(store, report) == text
+
+
+def test_a_file_may_begin_with_another_session(store: perdure.Store, tmp_path: Path) -> None:
+    """A file that turns out to be of another session than its first lines said goes on."""
+    path = tmp_path / f"{PARENT}.jsonl"
+    line = (
+        b'{"type":"user","uuid":"u%d","sessionId":"%s","message":{"role":"user","content":"x"}}\n'
+    )
+    path.write_bytes(line % (1, b"other"))
+    first = sync_one(store, path)
+    assert source_of(store, first).id == "other"
+    for number in (2, 3):
+        append(path, line % (number, PARENT.encode()))
+        report = sync_one(store, path)
+        assert (report.session, report.state, report.new) == (first.session, "grown", 1)
+    assert len(store.list()) == 1
+
+
+def test_formats_do_not_meet(store: perdure.Store, tmp_path: Path) -> None:
+    """Sessions of two formats with one id, in one file after the other, are two."""
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(HEADER)
+    first = sync_one(store, path)
+    path.write_bytes(b'{"type":"user","uuid":"u","sessionId":"s-1","message":{"content":"x"}}\n')
+    second = sync_one(store, path)
+    assert (first.format, second.format) == (FORMAT, "claude-code")
+    assert (second.state, len(store.list())) == ("new", 2)
+    assert first.session != second.session
+
+
+def test_sub_agents_are_sessions_of_their_own(store: perdure.Store) -> None:
+    """Files that carry the id of their parent are named by their agents, and told by whose."""
+    report = sync(store, [DATA / "claude-code" / "codemie_-tmp-private"], runtime=OLD)
+    assert report.states == {"new": 3}
+    parent, *children = sorted(report.sources, key=lambda each: "agent-" in each.path)
+    assert session_of(parent).startswith(f"claude-code:{PARENT}:")
+    for child, agent in zip(children, ("36541525", "50243ee8"), strict=True):
+        assert session_of(child).startswith(f"claude-code:{agent}:")
+        assert all(f'"sessionId":"{PARENT}"' in line.data for line in kept(store, child))
+        source = source_of(store, child)
+        assert (source.id, source.parent, source.relation) == (agent, PARENT, "subagent")
+        header = header_of(store, child.session)
+        assert (header.origin, header.depth) == ("subagent", 1)
+    found = {each.session for each in store.children(session_of(parent))}
+    assert found == {each.session for each in children}
+
+
+def test_names_are_kept_apart_by_machine_and_place() -> None:
+    """An id says format and own id; what else tells files apart stands behind it."""
+    ids = {
+        session_id(FORMAT, path, own, machine=machine)
+        for path in ("/a/s.jsonl", "/b/s.jsonl")
+        for own in ("x", None)
+        for machine in ("", "one", "two")
+    }
+    assert len(ids) == 12
+    assert {id.rpartition(":")[0] for id in ids} == {f"{FORMAT}:x", f"{FORMAT}:s"}
+    assert session_id(FORMAT, "/a\udcff.jsonl").startswith(f"{FORMAT}:a_:")
+
+
+# --- several machines -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("command", [False, True])
+def test_archives_of_two_machines_go_into_one(
+    tmp_path: Path, path: Path, kind: str, command: bool
+) -> None:
+    """Files of one path and one id, of two machines, are two sessions in one archive."""
+    texts = {"old": HEADER + A, "new": HEADER + B + A}
+    sessions = {}
+    for host, text in texts.items():
+        path.write_bytes(text)
+        with open_medium(kind, tmp_path, host) as made:
+            sessions[host] = session_of(sync_one(made, path, Machine(host)))
+    assert len({*sessions.values()}) == 2
+    assert {id.rpartition(":")[0] for id in sessions.values()} == {f"{FORMAT}:s-1"}
+    for host, id in sessions.items():
+        with open_medium(kind, tmp_path, host) as one, open_medium(kind, tmp_path, "both") as both:
+            if command:
+                places = [place_of(kind, tmp_path, name) for name in (host, "both")]
+                result = CliRunner().invoke(cli, ["copy", *places])
+                assert result.exit_code == 0, result.output
+            else:
+                one.copy(id, both)
+            assert_equal(one, both, id)
+    with open_medium(kind, tmp_path, "both") as both:
+        assert {entry.id for entry in both.list()} == {*sessions.values()}
+        for host, id in sessions.items():
+            source = header_of(both, id).source
+            assert source is not None
+            assert (source.host, source.machine) == (host, host)
+            assert (source.path, source.id) == (str(path), "s-1")
+        # The file that is there is that of the second machine, which goes on in its own session.
+        append(path, B)
+        report = sync_one(both, path, NEW)
+        assert (report.session, report.state, report.new) == (sessions["new"], "grown", 1)
+        assert text_of(both, report) == texts["new"] + B
+        path.unlink()
+        report = sync_one(both, path.parent, NEW)
+        assert (report.session, report.state) == (sessions["new"], "gone")
+        assert both.inspect(sessions["old"]).position == position_in(
+            kind, tmp_path, sessions["old"]
+        )
+
+
+def place_of(kind: str, folder: Path, name: str) -> str:
+    """Where `open_medium` puts a store."""
+    if kind in FOLDERS:
+        return str(folder / f"{name}-{kind}")
+    return f"{kind}:{folder / name}.{'perdure' if kind == 'bundle' else kind}"
+
+
+def position_in(kind: str, folder: Path, id: str) -> perdure.Position | None:
+    with open_medium(kind, folder, "old") as one:
+        return one.inspect(id).position
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(Machine("m", "old"), Machine("m", "new")), (Machine("m", "h"), Machine("n", "h"))],
+    ids=["renamed", "installed-anew"],
+)
+def test_a_machine_goes_on_under_another_name(
+    store: perdure.Store, path: Path, before: Machine, after: Machine, remembered: bool
+) -> None:
+    """On a machine that was renamed, or installed anew, the same file is the same session."""
+    path.write_bytes(HEADER + A)
+    first = import_one(store, path, before)
+    steps = []
+    for more in (b"", B, b'{"type":"to', b'rn"}\n' + B, b""):
+        append(path, more)
+        if not remembered:
+            forget(store, first)
+        report = import_one(store, path, after)
+        steps.append((report.session == first.session, report.state, report.new))
+        assert text_of(store, report) == path.read_bytes()
+    assert steps == [
+        (True, "unchanged", 0),
+        (True, "grown", 1),
+        (True, "grown", 1),
+        (True, "grown", 2),
+        (True, "unchanged", 0),
+    ]
+    assert len(store.list()) == 1
+    source = source_of(store, first)
+    assert (source.machine, source.host) == (before.machine(), before.host())
+
+
+def test_a_renamed_machine_misses_its_files(store: perdure.Store, path: Path) -> None:
+    """Under another name a machine still knows what was rewritten, vanished or deleted on it."""
+    before, after = Machine("m", "old"), Machine("m", "new")
+    path.write_bytes(HEADER + A)
+    first = sync_one(store, path.parent, before)
+    path.write_bytes(HEADER + B)
+    report = sync_one(store, path.parent, after)
+    assert (report.session, report.state) == (first.session, "rewritten")
+    path.unlink()
+    report = sync_one(store, path.parent, after)
+    assert (report.session, report.state) == (first.session, "gone")
+    store.delete(session_of(first))
+    path.write_bytes(HEADER + B)
+    assert "was deleted" in str(sync_one(store, path.parent, after).skipped)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + B,
+        HEADER,
+        HEADER + A[:-1],
+        HEADER + A[:-2] + b"x\n",
+        HEADER.replace(b"s-1", b"s-2") + A,
+        HEADER.replace(b"/srv/a", b"/srv/b") + A,
+    ],
+    ids=["other", "shorter", "torn", "last-byte", "other-id", "other-header"],
+)
+@pytest.mark.parametrize("host", ["h", "other"])
+def test_another_file_at_the_same_path_is_another_session(
+    store: perdure.Store, path: Path, text: bytes, host: str
+) -> None:
+    """On another machine, a file that does not hold all of what is stored is one of its own."""
+    there, here = Machine("m", "h"), Machine("n", host)
+    path.write_bytes(HEADER + A)
+    first = import_one(store, path, there)
+    path.write_bytes(text)
+    report = import_one(store, path, here)
+    assert (report.state, report.unchanged) == ("new", 0)
+    assert report.session != first.session
+    assert [source_of(store, each).machine for each in (first, report)] == ["m", "n"]
+    assert (text_of(store, first), text_of(store, report)) == (HEADER + A, text)
+    append(path, B)
+    again = import_one(store, path, here)
+    assert again.session == report.session
+
+
+def test_an_equal_file_of_another_machine_is_another_session(
+    store: perdure.Store, path: Path
+) -> None:
+    """Where neither the machine nor its name is the same, not even an equal file is the same."""
+    path.write_bytes(HEADER + A)
+    first, second = import_one(store, path, OLD), import_one(store, path, NEW)
+    assert (first.state, second.state) == ("new", "new")
+    assert first.session != second.session
+    assert text_of(store, first) == text_of(store, second)
+    assert import_one(store, path, OLD).session == first.session
+    assert import_one(store, path, NEW).session == second.session
+
+
+def test_a_torn_line_that_went_on_otherwise_is_another_file(
+    store: perdure.Store, path: Path
+) -> None:
+    """On a machine installed anew a torn last line has to be what the line begins with."""
+    path.write_bytes(HEADER + b'{"type":"x"')
+    first = import_one(store, path, Machine("m", "h"))
+    path.write_bytes(HEADER + b'{"type":"y","a":1}\n')
+    report = import_one(store, path, Machine("n", "h"))
+    assert (report.state, report.session == first.session) == ("new", False)
+
+
+def test_files_of_other_machines_are_not_looked_for(store: perdure.Store, path: Path) -> None:
+    """What another machine keeps is not gone because it is not here."""
+    path.write_bytes(HEADER + A)
+    first = import_one(store, path, OLD)
+    position = store.inspect(session_of(first)).position
+    path.unlink()
+    assert sync(store, [path.parent], runtime=NEW).sources == ()
+    assert sync(store, [], runtime=NEW).sources == ()
+    assert store.inspect(session_of(first)).position == position
+    assert [each.state for each in sync(store, [path.parent], runtime=OLD).sources] == ["gone"]
+
+
+def test_an_id_may_be_a_number(store: perdure.Store, path: Path) -> None:
+    """Ids beyond the precision of a float are kept to the last digit."""
+    big = 2**63 + 1
+    line = json.dumps({"type": "session", "createdAt": 5, "id": big}).encode() + b"\n"
+    path.write_bytes(line)
+    assert source_of(store, sync_one(store, path)).id == str(big)

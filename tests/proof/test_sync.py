@@ -98,9 +98,9 @@ def what_is_there_is_past() -> None:
     """An import that goes on begins a generation of its own."""
     read = Stored.of
 
-    def begun(events: Iterable[Event]) -> Stored:
+    def begun(format: str, events: Iterable[Event]) -> Stored:  # noqa: A002
         found = [*events]
-        stored = read(found)
+        stored = read(format, found)
         past = {stored.generation + 1: 1 << 60} if found else {}
         return stored._replace(starts={**stored.starts, **past})
 

@@ -219,6 +219,8 @@ def test_what_is_gone_is_marked_once_and_stays(
     assert (report.new, report.format, report.path) == (0, FORMAT, str(source))
     position = store.inspect(session_of(first)).position
     for _ in range(2):
+        if not remembered:
+            forget(store, first)
         assert sync_one(store, folder).state == "gone"
     assert store.inspect(session_of(first)).position == position
     (mark,) = of_type(store, first, "source/gone")
@@ -777,3 +779,14 @@ def test_import_and_sync_remember_for_each_other(
     reads = Reads(monkeypatch)
     again = sync_one(store, folder)
     assert (again.session, again.state, reads.take()) == (first.session, "unchanged", (0, 0, 0))
+
+
+def test_what_was_imported_by_name_goes_on_in_its_folder(tmp_path: Path) -> None:
+    """A file that no format recognises, but that somebody imported by name, still grows."""
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(b'{"odd":1}\n')
+    with perdure.open("memory:") as store:
+        (first,) = import_sessions(store, FORMAT, [path]).sources
+        path.write_bytes(b'{"odd":1}\n{"odd":2}\n')
+        (report,) = sync(store, [tmp_path]).sources
+        assert (report.state, report.session, report.new) == ("grown", first.session, 1)

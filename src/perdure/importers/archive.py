@@ -77,12 +77,16 @@ class Archive:
             SessionDamaged: its header cannot be read.
 
         """
-        for header in self._by_path().get((format, path), ()):
-            source = header.source
-            if source is None or not self._is_here(header):
-                continue
-            if opening.id is None or source.id in (None, opening.id):
-                return self.kept(header.id)
+        known = [
+            header
+            for header in self._by_path().get((format, path), ())
+            if self._is_here(header)
+            and header.source is not None
+            and (opening.id is None or header.source.id in (None, opening.id))
+        ]
+        if known:
+            # Of several that the path has held, the latest.
+            return self.kept(max(known, key=lambda header: header.created_at).id)
         wanted = session_id(format, path, opening.id, machine=self._machine)
         for id in dict.fromkeys((wanted, session_id(format, path, machine=self._machine))):
             try:

@@ -171,6 +171,10 @@ class FileImport:
                     return kind
             except PerdureError as reason:
                 failed.append(reason)
+        for kind in self._kinds:
+            if next(self._archive.at(kind.name, path), None) is not None:
+                # Somebody imported it by name.
+                return kind
         if failed:
             raise failed[0]
         return self._kinds[0] if named and len(self._kinds) == 1 else None

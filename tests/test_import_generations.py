@@ -338,7 +338,7 @@ def break_off(store: perdure.Store, path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_generation_that_was_broken_off_is_finished(
     store: perdure.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an import left of a generation when it died means nothing; the next one stores it."""
+    """What an import left of a generation when it died means nothing until one finishes it."""
     path = tmp_path / "session.jsonl"
     lines = [record("n", number) for number in range(1500)]
     path.write_bytes(HEADER + b"".join(lines))
@@ -350,10 +350,10 @@ def test_a_generation_that_was_broken_off_is_finished(
     assert text_of(store, first) == text_of(store, first, 1) == was
     assert starts_of(store, session_of(first)) == {}
     report = sync_one(store, path)
-    assert (report.error, report.new, report.unchanged) == (None, 1501, 1)
+    assert (report.error, report.new, report.unchanged) == (None, 1201, 301)
     assert (report.state, text_of(store, report)) == ("rewritten", path.read_bytes())
-    assert text_of(store, report, 0) == text_of(store, report, 1) == was
-    assert starts_of(store, session_of(first)) == {2: len(HEADER)}
+    assert text_of(store, report, 0) == was
+    assert starts_of(store, session_of(first)) == {1: len(HEADER)}
     assert sync_one(store, path).state == "unchanged"
 
 
@@ -465,3 +465,21 @@ def test_what_was_rewritten_can_be_read_as_it_was(store: perdure.Store, tmp_path
     again = sync_one(store, earlier)
     assert store.inspect(session_of(again)).messages() == then
     assert [message["content"][0]["text"] for message in then] == ["why", "because"]
+
+
+def test_a_generation_that_was_broken_off_and_is_past_is_begun_anew(
+    store: perdure.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left of a generation is not gone on with where the source changed once more."""
+    path = tmp_path / "session.jsonl"
+    lines = [record("n", number) for number in range(1500)]
+    path.write_bytes(HEADER + b"".join(lines))
+    first = sync_one(store, path)
+    path.write_bytes(HEADER + record("x", 1) + b"".join(lines))
+    break_off(store, path, monkeypatch)
+    path.write_bytes(HEADER + record("y", 1) + b"".join(lines))
+    report = sync_one(store, path)
+    assert (report.error, report.state, report.new) == (None, "rewritten", 1501)
+    assert text_of(store, report) == path.read_bytes()
+    assert starts_of(store, session_of(first)) == {2: len(HEADER)}
+    assert text_of(store, report, 1) == text_of(store, report, 0) == HEADER + b"".join(lines)

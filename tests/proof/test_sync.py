@@ -134,7 +134,7 @@ def open_restarting(path: str, kind: str, runtime: Runtime) -> Store:
         # That takes some deaths.
         pytest.param(open_late, "names content before|damaged=\\('", marks=pytest.mark.soak),
         (open_marking, "a source was touched"),
-        (open_restarting, "is no beginning|is not what an uninterrupted import stores"),
+        (open_restarting, "does not come out as it went in"),
     ],
 )
 def test_an_import_that_keeps_less_is_found(

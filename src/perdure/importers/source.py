@@ -195,9 +195,11 @@ class Source:
                 tally.note(line, line.gap, fragment=True)
                 continue
             if expected is None or not self._same(expected, line):
+                rest: Iterator[Line] = itertools.chain((line,), lines)
                 if expected is not None:
                     self._begin_anew(to, kept, expected, next(held, None))
-                self._append(to, itertools.chain((line,), lines))
+                    rest = self._go_on(to, kept, stored, line) or rest
+                self._append(to, rest)
                 if expected is not None:
                     # Not before all of it is there: what was stored first holds until then.
                     to.rewritten(line.offset)
@@ -213,6 +215,33 @@ class Source:
             self._begin_anew(to, kept, expected, next(held, None))
             to.rewritten(tally.end)
         to.flush()
+
+    def _go_on(
+        self, to: Appender, kept: Kept, stored: Stored, first: Line
+    ) -> Iterator[Line] | None:
+        """Go on with a generation that an import left unfinished, if it stands in the source.
+
+        Returns the lines that it lacks; None: there is no such generation.
+        """
+        left: list[tuple[int, bool]] = []
+        source = self._bounded(self.text.lines(first.offset, first.number))
+        for event in self._events(kept) if stored.last > stored.generation else ():
+            one = self._lines.line(event)
+            if one is None or one.place.generation != stored.last:
+                continue
+            line = next((line for line in source if line.gap is None), None)
+            if line is None or not self._same(one, line):
+                return None
+            left.append((one.event.time, one.blob is not None))
+        if not left:
+            return None
+        to.generation = stored.last
+        lines = self._bounded(self.text.lines(first.offset, first.number))
+        for to.time, large in left:
+            line = next(line for line in lines if line.gap is None)
+            reason = self._read(line).reason
+            self._tally.line(line, reason, new=False, large=large, time=to.time)
+        return lines
 
     def _restore(self, to: Appender, kept: Kept, stored: StoredLine, line: Line) -> None:
         """Keep the content of a long line again that went from the store, but not from here."""

@@ -5,12 +5,8 @@ crash point, in the middle of its n-th write, or by its parent after its k-th ac
 the sources are samples that the caller gives, and some that grew, were rewritten, lost their end,
 came back or are gone since an earlier import, compressed or not; one gained a line of 17 MiB.
 
-After each death every session is a sound beginning of what an uninterrupted import stores, with all
-that was acknowledged, and the sources were not touched. Further children may die over what the
-first one left; the import that comes to its end leaves the store as if nobody had died, and the
-next one finds nothing new.
-
-`kill_importers` forks: see `perdure.testing.crash`.
+What has to hold after each death, and in the end, is said by `kill_importers`. It forks: see
+`perdure.testing.crash`.
 """
 
 import os
@@ -21,15 +17,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 import msgspec
 
 from perdure.errors import PerdureError
 from perdure.importers import ImportReport, Progress, SourceReport, source_text, sync
-from perdure.importers.source import TITLED
+from perdure.importers.source import FOUND, GONE, TITLED
 from perdure.importers.stored_lines import source_bytes
 from perdure.lenses.lines import SourceLines
+from perdure.model import values
 from perdure.model.event import Event
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store.session import Session
@@ -78,15 +76,19 @@ def _events(store: Store, id: str) -> tuple[int, list[Event]]:
     """How many events a session has, and those that are compared."""
     stored = [*store.read_from(id)]
     kept = (event for event in stored if event.type != _PINNED)
-    return len(stored), [msgspec.structs.replace(event, seq=0) for event in kept]
+    return len(stored), [_compared(event) for event in kept]
+
+
+def _compared(event: Event) -> Event:
+    """An event but for its number and for when something was noticed, which no two runs share."""
+    noticed = event.type in (FOUND, GONE)
+    raw = values.encode({**event.data, "noticed_at": 0}) if noticed else event.raw
+    return msgspec.structs.replace(event, seq=0, raw=raw)
 
 
 def _reported(events: Sequence[Event]) -> int:
     """How many events are there when their source is reported: titles are brought behind that."""
-    many = len(events)
-    while many and events[many - 1].type == TITLED:
-        many -= 1
-    return many
+    return len([*dropwhile(lambda event: event.type == TITLED, reversed(events))])
 
 
 def _told(report: SourceReport) -> tuple[Any, ...]:

@@ -4,8 +4,8 @@ The type of such an event begins with the name of the format, its key is `<gener
 the line in the text>`. Where an import finds that the source no longer is what was stored, it
 stores the lines again from the first place that differs on, as the next generation, and closes it
 with an event `source/rewritten`. From that event on the generation counts: a line holds unless a
-later generation begins at or before its place. What an import left of a generation that it never
-closed means nothing, and what stood there before stays in the log.
+later generation begins at or before its place. What an import left of a generation means nothing
+until it is closed, by the next import if that one died; what stood there before stays in the log.
 
 A line too long for a record stands in its event as `{"blob": digest, "bytes": size}`.
 """

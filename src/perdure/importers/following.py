@@ -13,7 +13,7 @@ import msgspec
 from perdure.errors import InvalidValue, PerdureError
 from perdure.importers.archive import Archive
 from perdure.importers.files import find_sources, fingerprint_of, is_gone, resolved
-from perdure.importers.formats import LineFormat, format_names, format_of
+from perdure.importers.formats import formats_of
 from perdure.importers.report import ImportReport
 from perdure.importers.seen import seen
 from perdure.importers.source import Stored
@@ -58,7 +58,7 @@ def whereabouts(
     """
     home = runtime.environment("HOME") or os.path.expanduser("~")  # noqa: PTH111
     found = []
-    for kind in _kinds(formats):
+    for kind in formats_of(formats):
         asked: dict[str, None] = {}
 
         def environment(name: str, asked: dict[str, None] = asked) -> str | None:
@@ -96,7 +96,7 @@ class Follower:
             self._paths = [resolved(os.fspath(path)) for path in paths]
         self._formats = formats
         self._runtime = runtime
-        self._kinds = _kinds(formats)
+        self._kinds = formats_of(formats)
         self._seen: dict[str, _Sight] | None = None
 
     def count(self) -> int:
@@ -196,7 +196,3 @@ def _said_gone(store: Store, archive: Archive, header: Header) -> bool:
         return known.gone
     source = header.source
     return source is not None and Stored.of(source.format, store.read_from(header.id)).gone
-
-
-def _kinds(formats: Sequence[str] | None) -> list[LineFormat]:
-    return [format_of(name) for name in (format_names() if formats is None else formats)]

@@ -27,6 +27,7 @@ __all__ = [
     "broken_formats",
     "format_names",
     "format_of",
+    "formats_of",
 ]
 
 ENTRY_POINTS = "perdure.formats"
@@ -186,6 +187,16 @@ def format_of(name: str) -> LineFormat:
         raise wrong
     known = ", ".join(sorted(format_names()))
     raise InvalidValue("format", f"{name!r} cannot be imported", hint=f"known are: {known}")
+
+
+def formats_of(names: Sequence[str] | None) -> list[LineFormat]:
+    """The formats of these names, by default all that are known.
+
+    Raises:
+        InvalidValue: as `format_of`.
+
+    """
+    return [format_of(name) for name in (format_names() if names is None else names)]
 
 
 def broken_formats() -> list[PerdureError]:

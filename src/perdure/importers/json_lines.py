@@ -45,26 +45,7 @@ _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
 _MARGIN = re.compile(rb"[\0 \t\r\n]*")
 _PLACE = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
-_SURROGATES = [
-    b"\\u" + first + second
-    for first in (b"d", b"D")
-    for second in (
-        b"8",
-        b"9",
-        b"a",
-        b"b",
-        b"c",
-        b"d",
-        b"e",
-        b"f",
-        b"A",
-        b"B",
-        b"C",
-        b"D",
-        b"E",
-        b"F",
-    )
-]
+_SURROGATES = [b"\\u%c%c" % (first, second) for first in b"dD" for second in b"89abcdefABCDEF"]
 """How the escapes of surrogates begin."""
 
 _INSTEAD = b"\\u33"

@@ -16,7 +16,7 @@ from perdure.importers.files import (
     path_list,
     resolved,
 )
-from perdure.importers.formats import LineFormat, format_names, format_of
+from perdure.importers.formats import LineFormat, formats_of
 from perdure.importers.incremental import FileImport
 from perdure.importers.report import ImportReport, SourceReport
 from perdure.importers.seen import Seen, remember, seen
@@ -54,7 +54,7 @@ def places(formats: Sequence[str] | None = None, *, runtime: Runtime = SYSTEM) -
         InvalidValue: a format is not known.
 
     """
-    return [place for place in _folders(_kinds(formats), runtime) if not is_gone(place)]
+    return [place for place in _folders(formats_of(formats), runtime) if not is_gone(place)]
 
 
 def _folders(kinds: Sequence[LineFormat], runtime: Runtime) -> list[str]:
@@ -83,7 +83,7 @@ def sync(
         InvalidValue: a format is not known, or `paths` is a single one.
 
     """
-    kinds = _kinds(formats)
+    kinds = formats_of(formats)
     given = None if paths is None else [resolved(path) for path in path_list(paths)]
     roots = places(formats, runtime=runtime) if given is None else given
     searched = [resolved(each) for each in _folders(kinds, runtime)] if given is None else given
@@ -105,10 +105,6 @@ def sync(
     if progress is not None:
         progress(Progress(len(found), len(found), reports[-1] if reports else None))
     return ImportReport(None, tuple(reports))
-
-
-def _kinds(formats: Sequence[str] | None) -> list[LineFormat]:
-    return [format_of(name) for name in (format_names() if formats is None else formats)]
 
 
 def _superseded(kinds: Sequence[LineFormat], found: Found) -> SourceReport | None:

@@ -28,7 +28,6 @@ __all__ = [
 TITLED = "source/titled"
 """Says what a list of the agent's calls the session."""
 
-
 _NAMED = "session/titled"
 
 _READ_BYTES_MAX = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ import perdure
 from perdure.errors import InvalidValue, StorageUnavailable
 from perdure.importers import import_sessions, source_text, sync
 from perdure.lenses.claude_code import ClaudeCode
-from perdure.store import Store
+from perdure.store import Store, history
 from perdure.testing.providers import VALIDATORS
 from perdure.views.providers import FORMATS
 from perdure.views.view import History, Rows, View
@@ -117,6 +117,27 @@ def test_scrollback_shows_what_was_said(store: Store, tmp_path: Path) -> None:
     said = [event.type for page in reversed(pages) for event in page]
     assert [kind for kind in said if "message" in kind] == ["user/message", "assistant/message"] * 2
     assert not [kind for kind in said if kind.startswith("claude-code/")]
+
+
+@pytest.mark.parametrize(("block", "kept"), [(100, 10**6), (100, 300), (10**6, 0)])
+def test_pages_are_the_same_however_little_of_them_is_kept(
+    block: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scrollback, messages and branches do not depend on what is kept of what a lens said."""
+    with perdure.open("memory:") as store:
+        report = sync(store, [DATA / "codex", DATA / "claude-code"])
+        ids = [source.session for source in report.sources if source.session is not None]
+        wanted = [everything(store, id) for id in ids]
+        monkeypatch.setattr(history, "_BLOCK_BYTES", block)
+        monkeypatch.setattr(history, "_KEPT_BYTES", kept)
+        assert [everything(store, id) for id in ids] == wanted
+
+
+def everything(store: Store, id: str) -> Any:
+    found = store.inspect(id)
+    pages = [[event.as_dict() for event in page] for page in found.scrollback(size=7)]
+    agents = found.state.agents
+    return pages, [(found.messages(agent), found.branches(agent)) for agent in agents]
 
 
 class Words(View):

@@ -5,7 +5,8 @@ the line in the text>`. Where an import finds that the source no longer is what 
 stores the lines again from the first place that differs on, as the next generation, and closes it
 with an event `source/rewritten`. From that event on the generation counts: a line holds unless a
 later generation begins at or before its place. What an import left of a generation means nothing
-until it is closed, by the next import if that one died; what stood there before stays in the log.
+until it is closed, by the next import if that one died; what stood there before stays in the log. A
+fork that inherits lines of a generation without the event that closes it says so itself.
 
 A line too long for a record stands in its event as `{"blob": digest, "bytes": size}`.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from perdure.model import values
 from perdure.model.event import Event
+from perdure.model.vocabulary import SessionForked, fitting
 
 __all__ = [
     "FORKED",
@@ -26,6 +28,7 @@ __all__ = [
     "Standing",
     "StoredLine",
     "blob_of",
+    "inherited_starts",
     "key_of",
     "with_text",
 ]
@@ -81,6 +84,12 @@ def blob_of(data: object) -> str | None:
     digest, size = data["blob"], data["bytes"]
     sound = isinstance(digest, str) and _DIGEST.fullmatch(digest) and type(size) is int
     return digest if sound else None
+
+
+def inherited_starts(event: Event) -> dict[int, int]:
+    """Where generations begin that hold in what a fork inherits, as its first own event says."""
+    said = fitting(event)
+    return dict(said.starts) if isinstance(said, SessionForked) else {}
 
 
 def with_text(event: Event, text: bytes) -> Event:
@@ -143,11 +152,31 @@ class SourceLines:
         `upto` leaves out the generations behind that one, for the state that the source had then.
         """
         starts: dict[int, int] = {}
-        for event in _inherited(events):
+        for event in events:
+            if event.type == FORKED:
+                starts |= inherited_starts(event)
+                break
             place = self.place(event) if event.type == REWRITTEN else None
             if place is not None and (upto is None or place.generation <= upto):
                 starts[place.generation] = place.offset
         return starts
+
+    def begun(self, events: Iterable[Event], seq: int) -> set[int] | None:
+        """The generations of the lines up to event `seq` that nothing up to there has count.
+
+        None: a fork's own events begin before, which say it themselves.
+        """
+        begun: set[int] = set()
+        ended: set[int] = set()
+        for event in events:
+            if event.seq > seq:
+                break
+            if event.type == FORKED:
+                return None
+            place = self.place(event)
+            if place is not None:
+                (ended if event.type == REWRITTEN else begun).add(place.generation)
+        return begun - ended
 
     def lines(self, events: Iterable[Event], starts: Mapping[int, int]) -> Iterator[StoredLine]:
         """The stored lines that hold, in the order of the log, which is that of the source."""

@@ -17,10 +17,10 @@ from perdure.errors import (
     StorageUnavailable,
     UnsafeFile,
 )
+from perdure.lenses.lines import SourceLines
 from perdure.model.event import Draft, draft
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_cwd, check_id, new_header
 from perdure.model.record import Position, Record, seal
-from perdure.model.vocabulary import SessionForked
 from perdure.recovery.closers import OpenWork
 from perdure.recovery.walk import Known, Walk
 from perdure.runtime import Runtime
@@ -28,7 +28,7 @@ from perdure.store.content import DIGESTS_MAX, content_of
 from perdure.store.copying import Side
 from perdure.store.families import Relative, children_of, descendants_of, lineage_of
 from perdure.store.folding import Folds
-from perdure.store.forkpoint import Place, Prefix, end_of_turn, prefix_of, shortened
+from perdure.store.forkpoint import NEVER, Place, Prefix, end_of_turn, prefix_of, shortened
 from perdure.store.imported import lens_version
 from perdure.store.opening import refuse_taken
 from perdure.store.queue import Keys
@@ -126,7 +126,22 @@ class Forking(ABC):
             vocabulary=_vocabulary_of(parent),
             genesis=parent.genesis,
         )
-        return self._publish(_Fork(self._backend, parent, prefix, header, self._runtime))
+        fork = _Fork(self._backend, parent, prefix, header, self._runtime)
+        fork.starts = self._starts(parent, prefix.seq)
+        return self._publish(fork)
+
+    def _starts(self, parent: Header, seq: int) -> list[tuple[int, int]]:
+        """Generations of a source that hold now, with lines among what a fork inherits.
+
+        Where the event stands behind that which says that they do: a fork of what is read at a
+        place has to read the same.
+        """
+        if parent.source is None or seq < 0:
+            return []
+        lines = SourceLines(parent.source.format)
+        begun = lines.begun(self._pages.read(parent.id, 0, None), seq)
+        holding = self._folds.starts(parent) if begun else {}
+        return [(each, holding[each]) for each in sorted(begun or ()) if each in holding]
 
     def _in_our_words(self, id: str, place: Place) -> Place:
         """The place at the end of a turn that only a lens knows of, by the number of its event.
@@ -139,7 +154,7 @@ class Forking(ABC):
         if header is None or place.at is not None or not lens_version(header):
             return place
         ends: dict[str | None, int] = {}
-        for event in self._folds.told(header, 0):
+        for event in self._folds.history(header)(NEVER):
             if event.turn == place.turn:
                 ends[event.agent] = max(event.seq, ends.get(event.agent, -1))
         return Place(end_of_turn(ends, place), None, None)
@@ -228,6 +243,7 @@ class _Fork:
         header: the child's.
         prefix: what it inherits.
         work: what is open in it, once its records were taken.
+        starts: as in `SessionForked`.
 
     """
 
@@ -237,6 +253,7 @@ class _Fork:
         self.header = header
         self.prefix = prefix
         self.work: OpenWork = prefix.work
+        self.starts: list[tuple[int, int]] = []
         self._backend = backend
         self._parent = parent
         self._now = runtime.now_ms()
@@ -274,10 +291,13 @@ class _Fork:
         for record in self._inherited():
             yield record
             position = record.position
-        forked = SessionForked(
-            header=self.header.digest, session=self._parent.id, seq=self.prefix.seq
-        )
-        data = {"header": forked.header, "session": forked.session, "seq": forked.seq}
+        data: dict[str, Any] = {
+            "header": self.header.digest,
+            "session": self._parent.id,
+            "seq": self.prefix.seq,
+        }
+        if self.starts:
+            data["starts"] = [list(each) for each in self.starts]
         for drafts in ([draft("session/forked", data, time=self._now), *notes], None):
             own = self._closers() if drafts is None else drafts
             for record in seal(position, own) if own else ():

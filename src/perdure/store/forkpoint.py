@@ -22,7 +22,10 @@ from perdure.store.copying import Side, end_of
 from perdure.store.queue import Keys
 from perdure.store.survey import Facts
 
-__all__ = ["Place", "Prefix", "end_of_turn", "prefix_of", "shortened"]
+__all__ = ["NEVER", "Place", "Prefix", "end_of_turn", "prefix_of", "shortened"]
+
+NEVER = 1 << 62
+"""No event has a number like this."""
 
 _START, _END = "turn/start", "turn/end"
 _RUNS = ("session/started", "session/resumed")
@@ -224,7 +227,7 @@ class _Log:
     def _reaches(self, scout: "_Scout", place: Place) -> bool:
         if place.at is not None:
             return place.at <= scout.last
-        return any(seq < _NEVER for seq in scout.ends.values())
+        return any(seq < NEVER for seq in scout.ends.values())
 
     @contextmanager
     def walk(self) -> Iterator[Walk]:
@@ -241,9 +244,6 @@ class _Log:
             for record in walk.records():
                 scout.take(record)
         return scout
-
-
-_NEVER = 1 << 62
 
 
 class _Scout:
@@ -267,7 +267,7 @@ class _Scout:
         self.at = at
         self.last = -1
         self.before = -1
-        self.after = _NEVER
+        self.after = NEVER
         self.ends: dict[str | None, int] = {}
         self.cover = Position(-1, header.genesis)
         self.work = OpenWork()
@@ -281,7 +281,7 @@ class _Scout:
     def take(self, record: Record) -> None:
         """Take the next record into account."""
         self.last = record.last
-        at = _NEVER if self.at is None else self.at
+        at = NEVER if self.at is None else self.at
         if self._native and self._turn is not None and record.type in (_START, _END):
             self._look_for_turn(record)
         if record.first <= at:
@@ -294,8 +294,8 @@ class _Scout:
                 self.keys[record.type, record.fields.key] = record.first
         if record.last > at:
             self.late |= expired_in(record)
-            if self.before != at and self.after == _NEVER:
-                self.after = min([_NEVER, *self._fold(record, at + 1)])
+            if self.before != at and self.after == NEVER:
+                self.after = min([NEVER, *self._fold(record, at + 1)])
 
     def _fold(self, record: Record, start: int = 0) -> list[int]:
         """Places in the record to fork at, from `start` on: the first and the last among them."""
@@ -320,6 +320,6 @@ class _Scout:
         for event in record.events():
             if event.turn == self._turn:
                 if event.type == _START:
-                    self.ends[event.agent] = _NEVER
-                elif self.ends.get(event.agent) == _NEVER:
+                    self.ends[event.agent] = NEVER
+                elif self.ends.get(event.agent) == NEVER:
                     self.ends[event.agent] = event.seq

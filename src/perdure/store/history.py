@@ -1,9 +1,12 @@
 """A log read again from its first event by whoever needs what is past, as it is or translated."""
 
 import itertools
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
+from typing import Any, NamedTuple
+
+import msgspec
+from backports import zstd
 
 from perdure.model.event import Event
 from perdure.model.header import Header
@@ -12,9 +15,12 @@ from perdure.store.reading import Pages
 
 __all__ = ["History", "history_of"]
 
-_KEPT_BYTES = 32 * 1024 * 1024
-"""So much of what a lens said is kept for the next question: views may ask for each branch."""
+_BLOCK_BYTES = 1024 * 1024
+_KEPT_BYTES = 64 * 1024 * 1024
+"""So much of what a lens said is kept, compressed: views may ask for each branch, people for each
+page."""
 
+_LEVEL = 1
 
 _seq = attrgetter("seq")
 
@@ -44,9 +50,78 @@ class History:
         # Somebody may have stored them meanwhile.
         yield from (event for event in self.behind if last < event.seq < seq)
 
-    def since(self, seq: int) -> Iterator[Event]:
-        """The events from this number on, in their order."""
-        return self._pages.read(self._session, seq, None)
+    def between(self, first: int, last: int) -> Iterator[Event]:
+        """The events of these numbers and of those between them, in their order."""
+        events = self._pages.read(self._session, first, None)
+        return itertools.takewhile(lambda event: event.seq <= last, events)
+
+
+class _Block(NamedTuple):
+    """Some of what a lens said, one after the other: the numbers within it, and compressed text."""
+
+    first: int
+    last: int
+    text: bytes
+
+
+class _Told:
+    """What a lens said of a log, kept in its order as far as there is room.
+
+    Attributes:
+        last: the last event of the log that it knows of; -1 without any.
+        whole: whether everything is kept.
+
+    """
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.whole = True
+        self._blocks: list[_Block] = []
+        self._open: list[Event] = []
+        self._open_bytes = self._bytes = 0
+
+    def noting(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events of the log as they are read, how far they reach being noted."""
+        for event in events:
+            yield event
+            self.last = event.seq
+
+    def add(self, event: Event) -> None:
+        if not self.whole:
+            return
+        self._open.append(event)
+        self._open_bytes += len(event.raw)
+        if self._open_bytes >= _BLOCK_BYTES:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing more of this block will come."""
+        if not self._open:
+            return
+        text = zstd.compress(_encode([_row(event) for event in self._open]), _LEVEL)
+        numbers = [event.seq for event in self._open]
+        self._blocks.append(_Block(min(numbers), max(numbers), text))
+        self._bytes += len(text)
+        self._open, self._open_bytes = [], 0
+        if self._bytes > _KEPT_BYTES:
+            self.whole, self._blocks = False, []
+
+    def events(self, first: int, last: int) -> Iterator[Event]:
+        """Those of these numbers and between them, in the order in which they were said."""
+        for block in self._blocks:
+            if block.first <= last and first <= block.last:
+                rows = _decode(zstd.decompress(block.text))
+                yield from (Event(*row) for row in rows if first <= row[0] <= last)
+
+
+_Row = tuple[int, str, int, str | None, str | None, str | None, bool, bytes]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[_Row]).decode
+
+
+def _row(event: Event) -> Any:
+    named = (event.agent, event.turn, event.key, event.ignorable)
+    return (event.seq, event.type, event.time, *named, bytes(event.raw))
 
 
 class _Translated(History):
@@ -59,41 +134,35 @@ class _Translated(History):
         self._header = header
         self._content = content
         self._starts = starts
-        self._kept: list[Event] | None = None
-        self._sorted: list[Event] | None = None
+        self._told: _Told | None = None
 
     def __call__(self, seq: int) -> Iterator[Event]:
         last = -1
-        for event in self._all():
-            if event.seq < seq:
-                yield event
-                last = max(last, event.seq)
+        for event in self._all(0, seq - 1):
+            yield event
+            last = max(last, event.seq)
         yield from (event for event in self.behind if last < event.seq < seq)
 
-    def since(self, seq: int) -> Iterator[Event]:
-        if self._sorted is None:
-            found = sorted(self._all(), key=_seq)
-            self._sorted = found if self._kept is not None else None
-        else:
-            found = self._sorted
-        return itertools.islice(found, bisect_left(found, seq, key=_seq), None)
+    def between(self, first: int, last: int) -> Iterator[Event]:
+        return iter(sorted(self._all(first, last), key=_seq))
 
-    def _all(self) -> Iterator[Event]:
-        if self._kept is not None:
-            yield from self._kept
+    def _all(self, first: int, last: int) -> Iterator[Event]:
+        told = self._told
+        if told is not None and told.whole and last <= told.last:
+            yield from told.events(first, last)
             return
         if self._starts is None:
             self._starts = starts_in(self._header, self._pages.read(self._session, 0, None))
-        said: list[Event] = []
-        size = 0
-        events = self._pages.read(self._session, 0, None)
+        # Once it was too much, it will be again; and the log may have grown.
+        if told is None or told.whole:
+            told = _Told()
+        events = told.noting(self._pages.read(self._session, 0, None))
         for event in translated(self._header, events, self._content, self._starts):
-            yield event
-            size += len(event.raw)
-            if size <= _KEPT_BYTES:
-                said.append(event)
-        if size <= _KEPT_BYTES:
-            self._kept = said
+            told.add(event)
+            if first <= event.seq <= last:
+                yield event
+        told.end()
+        self._told = told
 
 
 def history_of(

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from perdure.errors import ContentDamaged, ContentExpired
 from perdure.lenses import Lens, SourceFacts, lens_of
-from perdure.lenses.lines import FORKED, REWRITTEN, SourceLines, Standing, blob_of, with_text
+from perdure.lenses.lines import (
+    FORKED,
+    REWRITTEN,
+    SourceLines,
+    Standing,
+    blob_of,
+    inherited_starts,
+    with_text,
+)
 from perdure.model.event import Event
 from perdure.model.header import Header
 
@@ -110,6 +118,10 @@ class Translation:
         """Whether what comes next in the log is not simply what it says."""
         return self.lens is not None and not self._ended
 
+    def is_line(self, event: Event) -> bool:
+        """Whether an event of the log is one of the source's; behind a source each counts as such."""
+        return not self.reads or self._lines.place(event) is not None
+
     def read(self, event: Event) -> Iterator[Event]:
         """What the next event of the log says in our vocabulary.
 
@@ -118,6 +130,8 @@ class Translation:
 
         """
         if event.type == FORKED:
+            if self.reads and not self._informed and inherited_starts(event):
+                raise RewrittenError
             yield from self.end()
         lens = None if self._ended else self.lens
         place = None if lens is None else self._lines.place(event)

@@ -32,8 +32,8 @@ class Viewing(ABC):
         """The rows of all views."""
 
     @abstractmethod
-    def _events_from(self, seq: int) -> Iterator[Event]:
-        """Stored events from `seq` on."""
+    def _events_between(self, first: int, last: int) -> Iterator[Event]:
+        """Stored events of these numbers and of those between them."""
 
     @abstractmethod
     def _content_of(self, digest: str) -> bytes:
@@ -143,9 +143,7 @@ class Viewing(ABC):
         while last >= 0:
             first = max(0, last - size + 1)
             page: Page = []
-            for event in self._events_from(first):
-                if event.seq > last:
-                    break
+            for event in self._events_between(first, last):
                 if event.type != "assistant/delta" if types is None else event.type in types:
                     page.append(event)
             if page:

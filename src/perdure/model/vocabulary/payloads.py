@@ -344,11 +344,16 @@ class SessionTitled(_Payload, frozen=True):
 
 
 class SessionForked(_Payload, frozen=True):
-    """`session/forked`: first own event of a fork; `header` is the digest of the child's header."""
+    """`session/forked`: first own event of a fork; `header` is the digest of the child's header.
+
+    Of a fork of an import, `starts` has the generations of the source that hold in what it
+    inherits though the event that says so stands further on: number, and where each begins.
+    """
 
     header: str
     session: str
     seq: int
+    starts: list[tuple[int, int]] = []
 
 
 class SessionRepaired(_Payload, frozen=True):

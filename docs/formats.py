@@ -1,5 +1,6 @@
 """Writes `docs/formats.md` from the samples: `python docs/formats.py`. A test compares them."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,18 +24,26 @@ What is kept is every line of a file, whether or not anybody knows what it means
 another matter: the lens of a format reads its records as events of perdure's vocabulary (`events.md`), so
 that they can be listed, shown, resumed and given to another agent. Records that it does not know, or that
 say nothing of the conversation, are kept as they are and told of as *raw*; a better lens reads them later,
-from what is stored. `store.inspect(id).understanding` has these numbers for each session.
+from what is stored. `store.inspect(id).understanding` has these numbers for each session; its `facts.gaps` is
+how many records others name as what they follow, though they are not in the file. An image is told of as a
+text, `[image image/png]`: its bytes are kept in its line, and nowhere else.
 
-The last column counts the records that are messages, calls or results, and says how many of them the lens
-could read. The samples are fixtures of public projects, from several versions of each agent; real sessions
-have other proportions."""
+The last column says how many of the records that are messages, calls or results the lens could read. Not read
+are those that are not as their kind should be, and those that it left raw, if their kind is named like one:
+with `message`, `prompt`, `call`, `result`, `output` or `response` in it. Some of these are for the screen, and
+say again what another record says; they count as not read all the same. The samples are fixtures of public
+projects, from several versions of each agent; real sessions have other proportions."""
+
+_SAYS = re.compile("message|prompt|call|result|output|response", re.IGNORECASE)
+"""In the name of a kind: its records are messages, calls or results."""
 
 _ABOUT = {
     "claude-code": "Transcripts of sessions, files of sub-agents in their old and new places, and the "
     "history of prompts. Beside a session its large outputs (`tool-results/`) and the journals of "
     "workflows are kept, beside a sub-agent what describes it (`.meta.json`).",
     "codex": "Rollouts of all generations, compressed or not, and the history of prompts and the list of "
-    "titles, each as a session of its own. The titles also reach the sessions that they name.",
+    "titles, each as a session of its own. The titles also reach the sessions that they name. A whole "
+    "session as one JSON object, as the first versions wrote it, is read in one line or over many.",
     "deepseek-harness": "Session logs, plain or in Zstandard frames. A row of packed chunks is one record.",
 }
 
@@ -55,6 +64,15 @@ class _Found(NamedTuple):
     raw: Counter[str]
     told: int
     missed: int
+
+    def unread(self) -> Counter[str]:
+        """How many records of each kind were left raw that is named like a message or a call.
+
+        Of kinds that are read otherwise, those that could not be are `missed`.
+        """
+        kinds = (kind for kind in self.raw if not self.read[kind])
+        named = (kind for kind in kinds if _SAYS.search(kind.partition("/")[2] or kind))
+        return Counter({kind: self.raw[kind] for kind in named})
 
 
 def page() -> str:
@@ -87,14 +105,16 @@ def _found() -> dict[str, _Found]:
 def _overview(found: dict[str, _Found]) -> Iterator[str]:
     yield "| format | agent | samples | records | understood | raw | messages, calls, results read |"
     yield "|---|---|---:|---:|---:|---:|---:|"
-    for name, (files, read, raw, told, missed) in found.items():
-        counts = f"{files} | {read.total() + raw.total()} | {read.total()} | {raw.total()}"
-        yield f"| `{name}` | {format_of(name).agent} | {counts} | {_share(told, missed)} |"
+    for name, each in found.items():
+        read, raw = each.read.total(), each.raw.total()
+        counts = f"{each.files} | {read + raw} | {read} | {raw}"
+        yield f"| `{name}` | {format_of(name).agent} | {counts} | {_share(each)} |"
 
 
-def _share(told: int, missed: int) -> str:
-    share = 100 * told / (told + missed) if told + missed else 100
-    return f"{told} of {told + missed}, {share:.1f} %"
+def _share(found: _Found) -> str:
+    whole = found.told + found.missed + found.unread().total()
+    share = 100 * found.told / whole if whole else 100
+    return f"{found.told} of {whole}, {share:.1f} %"
 
 
 def _section(name: str, found: _Found) -> Iterator[str]:
@@ -112,6 +132,9 @@ def _section(name: str, found: _Found) -> Iterator[str]:
         resumed = f"Taken up with `{words}`, {folder}."
     version = "" if lens is None else f" Lens of version {lens.version}."
     yield f"Format `{name}`. Looked for in {places}; {variables} changes that. {resumed}{version}"
+    unread = ", ".join(f"`{kind}`" for kind in sorted(found.unread()))
+    if unread:
+        yield f"Counted as not read above: {unread}."
     rows = ["| record | understood | raw |", "|---|---:|---:|"]
     for record in sorted(found.read.keys() | found.raw.keys()):
         shown = record.replace("|", "\\|")

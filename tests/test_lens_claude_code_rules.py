@@ -58,6 +58,7 @@ def test_records_of_one_response_are_one_message() -> None:
             [("thinking", "hm"), "because", ("t", "Bash", '{"command": "ls"}')],
             answer("m", 88),
         ),
+        (3, "call", "u", "t"),
     ]
     own = spent(said_of(*records)).own
     assert (own.responses, own.input, own.output) == (1, 1, 88)
@@ -97,7 +98,10 @@ def test_an_answer_that_is_told_again_is_said_once() -> None:
         model("c", "b", "m", "x", call("t")),
         model("d", "c", "m", call("t")),
     )
-    assert said == [(0, "model", None, ["x", ("t", "Bash", "{}")], answer("m"))]
+    assert said == [
+        (0, "model", None, ["x", ("t", "Bash", "{}")], answer("m")),
+        (3, "call", None, "t"),
+    ]
 
 
 def test_a_late_record_of_an_answer_is_counted_with_it() -> None:
@@ -122,7 +126,7 @@ def test_what_waits_is_bounded() -> None:
     lines += [json.dumps(user(f"r{n}", "a", [output(f"t{n}", "x")])) for n in range(500)]
     lens_events = stored(lines)
     said, _ = fed(lens_events[:1])
-    assert len(said) == 1
+    assert [each.type for each in said] == ["assistant/message", "tool/call"]
     _, lens = fed([])
     waiting = 0
     for each in lens_events:
@@ -307,11 +311,12 @@ def test_text_that_is_marked_as_not_typed_begins_no_turn() -> None:
 
 
 def test_a_typed_text_beside_a_reminder_is_a_prompt() -> None:
-    """A prompt is typed if any part of it is; all of it is told."""
+    """A prompt is typed if any part of it is; what is not typed is told of as what it is."""
     parts = [{"type": "text", "text": "<ide_selection>x</ide_selection>"}, "fix this"]
     assert told(user("u", None, parts)) == [
         (0, "turn", "u"),
-        (0, "user", "u", ["<ide_selection>x</ide_selection>", "fix this"]),
+        (0, "user", "u", ["<ide_selection>x</ide_selection>"], "ide"),
+        (0, "user", "u", ["fix this"]),
     ]
 
 
@@ -446,7 +451,10 @@ def test_results_of_all_shapes_are_read() -> None:
 
 
 def test_a_call_is_run_where_the_source_shows_it() -> None:
-    """Progress, hooks behind a call and results show that it was run; refusals that it was not."""
+    """Progress, hooks behind a call and results show that it was run; refusals that it was not.
+
+    Where nothing shows either, it may have been run, which is told when nothing more can come.
+    """
     hook = {"type": "hook_progress", "hookEvent": "PreToolUse"}
     refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected"
     wrong = "<tool_use_error>InputValidationError: x</tool_use_error>"
@@ -464,6 +472,7 @@ def test_a_call_is_run_where_the_source_shows_it() -> None:
     assert [each for each in said if each[1] == "call"] == [
         (2, "call", None, "t1"),
         (6, "call", None, "t4"),
+        (6, "call", None, "t0"),
     ]
     assert [each[5] for each in said if each[1] == "result" and len(each) > 5] == [
         "REJECTED",

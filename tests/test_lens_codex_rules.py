@@ -43,7 +43,7 @@ PROMPT = [(0, "turn", "prompt-0"), (0, "user", "prompt-0", ["go"])]
             *(user("go"), typed("go")),
             event("item_completed", item={"type": "UserMessage", "content": [{"text": "go"}]}),
         ],
-        [typed("go"), typed("# AGENTS.md instructions for /w"), user("go")],
+        [typed("go"), typed("x", kind="user_instructions"), user("go")],
     ],
 )
 def test_a_prompt_is_told_once(records: list[Record]) -> None:
@@ -70,10 +70,61 @@ def test_the_same_prompt_again_is_another() -> None:
     ],
 )
 def test_injected_text_is_no_prompt(text: str, source: str) -> None:
-    """What Codex puts in the user's name begins no turn, and its event says nothing more."""
-    assert told(user(text), typed(text)) == [(0, "user", None, [cut(text)], source)]
-    assert told(typed(text)) == []
+    """An item that looks as if Codex had put it there begins no turn, where no event tells of it.
+
+    Once there were such events, which say themselves that nobody typed it.
+    """
+    note = (0, "user", None, [cut(text)], source)
+    for behind in ([], [typed(text, kind="environment_context")], [typed("other")], [model("x")]):
+        assert told(user(text), *behind)[0] == note
     assert told(typed("x", kind="user_instructions")) == []
+
+
+TYPED = (
+    "<my_data>\n1, 2\n</my_data>",
+    "# AGENTS.md instructions are wrong",
+    "<skill> tag how?",
+    "<environment_context>why is that there?</environment_context>",
+)
+
+
+def item_completed(kind: str, text: str) -> Record:
+    return event("item_completed", item={"type": kind, "content": [{"type": "text", "text": text}]})
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_what_an_event_says_was_typed_is_a_prompt(text: str) -> None:
+    """Whatever a prompt looks like, an event that tells of it decides, before its item or behind."""
+    prompt = [(0, "turn", "prompt-0"), (0, "user", "prompt-0", [cut(text)])]
+    completed = item_completed("UserMessage", text)
+    for records in (
+        [typed(text)],
+        [typed(text, kind="plain")],
+        [user(text), typed(text)],
+        [typed(text), user(text)],
+        [user(text), line("turn_context", {}), typed(text)],
+        [user(text), completed, typed(text)],
+        [completed],
+    ):
+        assert told(*records) == prompt, records
+    said = said_of(user("first"), model("1"), user(text), typed(text), model("2"), back(1))
+    assert texts(said) == ["first", "1"]
+
+
+def test_what_looks_put_there_waits_for_its_event() -> None:
+    """Of several such items each is decided by its own event, and all are told in their order."""
+    context, asked = "<environment_context>x</environment_context>", "<my_data>1</my_data>"
+    said = told(user(context), user(asked), user("<a_b>c</a_b>"), typed(asked), model("ok"))
+    assert said == [
+        (0, "user", None, [context], "environment-context"),
+        (1, "turn", "prompt-1"),
+        (1, "user", "prompt-1", [asked]),
+        (2, "user", "prompt-1", ["<a_b>c</a_b>"], "a-b"),
+        (4, "model", "prompt-1", ["ok"]),
+    ]
+    titled = event("thread_name_updated", thread_name="T")
+    assert [each[0] for each in told(model("x"), user(context), titled)] == [0, 1, 2]
+    assert [each[0] for each in told(user(context), tokens(5, 5), event("task_complete"))] == [0, 1]
 
 
 def test_what_the_developer_says_is_no_prompt() -> None:
@@ -422,7 +473,12 @@ def test_sub_agents() -> None:
     assert counted(first, *own) == [1, 9, 1]
     assert counted(first, *COPIED, *own) == [1, 9, 1]
     facts = read(meta(CHILD, source={"subagent": "review"}))[1].facts
-    assert (facts.parent, facts.kind, facts.agent) == (None, None, "review")
+    assert (facts.parent, facts.kind, facts.agent) == (None, "subagent", "review")
+    # Nothing else than a source makes one, and a parent that stands behind is its parent.
+    for source in ("cli", {"subagent": None}, {"other": "x"}, ["subagent"]):
+        assert read(meta(CHILD, source=source))[1].facts.kind is None
+    facts = read(meta(CHILD, source={"subagent": "review"}), meta(PARENT))[1].facts
+    assert (facts.parent, facts.kind) == (PARENT, "subagent")
 
 
 # --- generations --------------------------------------------------------------------------------

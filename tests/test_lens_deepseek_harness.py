@@ -244,7 +244,7 @@ def test_logs_that_tell_of_no_turns() -> None:
 
 
 def test_answers_that_were_never_written() -> None:
-    """Chunks without a message are pieces of answers, each with what it cost."""
+    """Chunks without a message are pieces of answers; where the log ends in text, a message."""
     said, lens = sample("deepseek-harness/web-search-round_session.jsonl")
     asked = '["DeepSeek Harness snapshot search","DeepSeek Harness multi-query search"]'
     piece = {"text": f'{{"queries":{asked}}}', "kind": "arguments", "call": "call_web_search"}
@@ -253,8 +253,8 @@ def test_answers_that_were_never_written() -> None:
         (1, "user", "1", [('Use web_search once with queries ["DeepSeek Harness snapshot', 149)]),
         (3, "assistant/delta", "1", piece),
         (5, "usage", "1", tokens(10, 5)),
-        (8, "assistant/delta", "1", {"text": "SEARCH_DONE"}),
-        (10, "usage", "1", tokens(12, 2)),
+        (7, "step/end", "1", 1),
+        (8, "model", "1", ["SEARCH_DONE"], tokens(12, 2)),
     ]
     assert spent(said)[:3] == (2, 22, 7)
     assert lens.understood == {"session": 1, "user/message": 1, "assistant/chunk": 10}

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from tests.dsh_lines import (
+    accepted,
     answer,
     asks,
     chunk,
@@ -20,7 +23,7 @@ from tests.dsh_lines import (
     told,
     user,
 )
-from tests.lens_lines import texts, transcript, view
+from tests.lens_lines import Record, texts, transcript, view
 
 
 def test_turns_begin_once_and_end_as_told() -> None:
@@ -163,13 +166,97 @@ def test_pieces_of_an_answer_that_failed() -> None:
     assert texts(said) == ["go", "hello"]
 
 
-def test_a_crash_leaves_what_was_streamed() -> None:
-    """An answer that a crash cut off is an interrupted message once its turn ends."""
-    begun = (line("turn/start", turn=1), user("go"), chunk("text-delta", text="hel"))
-    assert rows(said_of(*begun))[-1] == (2, "assistant/delta", "1", {"text": "hel"})
-    ended = line("turn/end", turn=1, reason={"kind": "interrupted"})
-    last = transcript(said_of(*begun, ended))[-1]
-    assert (last["content"], last["interrupted"]) == (text("hel"), True)
+STREAMED = (
+    *(line("turn/start", turn=1), user("go"), chunk("reasoning-delta", text="h\ud83d")),
+    *(chunk("reasoning-delta", text="\ude00m"), chunk("text-delta", index=1, text="hel")),
+    chunk("tool-call-delta", index=2, id="c", argumentsDelta='{"a":'),
+)
+"""An answer that is being streamed: a thought, a text, and a call."""
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [],
+        [line("session/title", title="T")],
+        [line("session/end-seed")],
+        [line("step/end", turn=1, step=1)],
+        [line("turn/end", turn=1, reason={"kind": "interrupted"})],
+        [line("turn/start", turn=2)],
+    ],
+)
+def test_a_crash_leaves_what_was_streamed(behind: list[Record]) -> None:
+    """An answer that a crash cut off is an interrupted message, whatever stands behind it.
+
+    A call that was not begun is none of it: nobody knows what was asked for.
+    """
+    said = said_of(*STREAMED, *behind)
+    asked = line("request/header", header={"config": {"model": "m-1"}}, reason="initial")
+    whole = [("thinking", "h\U0001f600m"), "hel"]
+    assert rows(said)[2] == (2, "model", "1", whole, True)
+    assert rows(said_of(asked, *STREAMED, *behind))[3] == (3, "model", "1", whole, "m-1", True)
+    last = transcript(said)[-1]
+    assert (last["content"][1:], last["interrupted"]) == (text("hel"), True)
+    accepted(said)
+
+
+def test_calls_of_a_streamed_answer_that_were_begun_are_in_it() -> None:
+    """A durable call has the answer that asked for it, though only pieces of that are left."""
+    begun = line("tool/call", turn=1, step=1, callId="c", name="sh", arguments='{"a":1}')
+    other = line("tool/call", turn=1, step=1, callId="d", name="ls", arguments="{}")
+    whole = [("thinking", "h\U0001f600m"), "hel", ("c", "sh", {"a": 1}), ("d", "ls", {})]
+    for behind in ([], [result("d", "no")], [result("d", "no"), line("turn/start", turn=2)]):
+        said = said_of(*STREAMED, begun, other, *behind)
+        assert rows(said)[2:5] == [
+            (2, "model", "1", whole, True),
+            (6, "call", "1", "c", "sh", {"a": 1}),
+            (7, "call", "1", "d", "ls", {}),
+        ]
+        unknown, *_ = transcript(said)[2]["content"]
+        assert unknown["error"]["code"] == "TOOL_OUTCOME_UNKNOWN"
+        accepted(said)
+    # A call of another step ends the answer.
+    later = line("tool/call", turn=1, step=2, callId="e", name="sh", arguments="{}")
+    kinds = [each.type for each in said_of(*STREAMED, later)]
+    assert (kinds.count("assistant/delta"), kinds.count("assistant/message")) == (4, 0)
+
+
+def test_another_answer_ends_the_one_before() -> None:
+    """Pieces of another step end an answer: it is a message, or its step is over without one."""
+    after = chunk("text-delta", step=2, text="next")
+    said = rows(said_of(*STREAMED, after))
+    assert [each[:2] for each in said[2:]] == [(2, "model"), (6, "model")]
+    asked = STREAMED[5]
+    assert rows(said_of(*STREAMED[:2], asked, after))[3:] == [
+        (3, "step/end", "1", 1),
+        (3, "model", "1", ["next"], True),
+    ]
+
+
+def test_what_was_streamed_whole_is_not_interrupted() -> None:
+    """Where the provider said that this was all, only the message is lost, and not what it cost."""
+    counts = chunk("usage", usage={"inputTokens": 5, "outputTokens": 1})
+    done = chunk("finish", reason={"kind": "stop"})
+    said = said_of(*STREAMED[:5], counts, done)
+    assert rows(said)[-1][4:] == (tokens(5, 1),)
+    assert spent(said)[:3] == (1, 5, 1)
+    assert rows(said_of(*STREAMED, counts, done))[-1][4:] == (tokens(5, 1), True)
+    failed = chunk("finish", reason={"kind": "error"})
+    assert [each.type for each in said_of(*STREAMED[:5], failed)][-1] == "assistant/delta"
+
+
+def test_a_message_is_told_once_whatever_was_streamed() -> None:
+    """Pieces of an answer mean nothing where its message comes, also behind something typed."""
+    whole = answer(*text("hello"))
+    steered = line("steering/message", turn=1, message={"content": text("left")})
+    assert texts(said_of(*STREAMED, whole)) == ["go", "hello"]
+    assert texts(said_of(*STREAMED, steered, whole)) == ["go", "left", "hello"]
+    begun = line("tool/call", turn=1, step=1, callId="c", name="sh", arguments="{}")
+    assert texts(said_of(*STREAMED, begun, answer(*text("hello"), asks("c")))) == [
+        "go",
+        "hello",
+        "tool-result",
+    ]
 
 
 def test_streams_of_later_versions() -> None:

@@ -15,9 +15,46 @@ import msgspec
 from perdure.model import values
 from perdure.model.event import Event
 
-__all__ = ["Lens", "SourceFacts", "record_of"]
+__all__ = [
+    "KINDS_MAX",
+    "KIND_CHARS_MAX",
+    "OTHER_KINDS",
+    "Kinds",
+    "Lens",
+    "SourceFacts",
+    "record_of",
+]
+
+KINDS_MAX = 1000
+"""So many kinds of records are counted by their names."""
+
+KIND_CHARS_MAX = 64
+"""The name of a kind is cut behind so many characters."""
+
+OTHER_KINDS = "(other kinds)"
+"""All further kinds are counted as this one: the names are the source's, and it may have any."""
 
 _BOM = "\ufeff"
+
+
+class Kinds(Counter[str]):
+    """How many records of each kind there are, of no more kinds and no longer names than is sane.
+
+    `kinds[name] += 1` counts a record; behind the first `KINDS_MAX` names a new one counts as
+    `OTHER_KINDS`.
+    """
+
+    def __getitem__(self, kind: str) -> int:
+        """How many records count under this name."""
+        return super().__getitem__(self._name(kind))
+
+    def __setitem__(self, kind: str, count: int) -> None:
+        """Let so many records count under this name."""
+        super().__setitem__(self._name(kind), count)
+
+    def _name(self, kind: str) -> str:
+        name = values.text(str(kind)[:KIND_CHARS_MAX])
+        return name if name in self or len(self) < KINDS_MAX else OTHER_KINDS
 
 
 class SourceFacts(msgspec.Struct, kw_only=True):
@@ -28,10 +65,13 @@ class SourceFacts(msgspec.Struct, kw_only=True):
         cwd: the last working directory.
         title: the last title that a person or the agent gave it; None: only prompts can name it.
         parent: the id of the session that it comes from, in its own format.
-        kind: what it is to its parent: "subagent", "fork" or "continuation"; None without one.
+        kind: what it is to its parent: "subagent", "fork" or "continuation"; None without one. A
+            sub-agent is one also where nothing tells whose.
         model: the last model that answered.
         branch: the last git branch.
         agent: what a sub-agent is called, or its type.
+        gaps: how many records are named by others as what they follow, and were not there. What
+            stood in them, and where it stood, nobody knows.
 
     """
 
@@ -43,6 +83,7 @@ class SourceFacts(msgspec.Struct, kw_only=True):
     model: str | None = None
     branch: str | None = None
     agent: str | None = None
+    gaps: int = 0
 
 
 class Lens(ABC):
@@ -52,7 +93,8 @@ class Lens(ABC):
         name: of the format, as the types of stored events begin.
         version: raised with every change of what it says.
         facts: what was learned of the session up to here.
-        understood: how many records of each kind it read; kinds are its format's own names.
+        understood: how many records of each kind it read; kinds are its format's own names, of
+            which `Kinds` bounds number and length.
         raw: how many records of each kind it left as they are: it does not know what they mean, or
             they mean nothing for a conversation. None is in both.
         told: how many records it read that are messages, calls or results.
@@ -66,8 +108,8 @@ class Lens(ABC):
     def __init__(self) -> None:
         """Begin before the first record."""
         self.facts = SourceFacts()
-        self.understood: Counter[str] = Counter()
-        self.raw: Counter[str] = Counter()
+        self.understood = Kinds()
+        self.raw = Kinds()
         self.told = 0
         self.missed = 0
 

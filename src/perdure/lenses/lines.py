@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from perdure.model import values
 from perdure.model.event import Event
+from perdure.model.header import Header
 from perdure.model.vocabulary import SessionForked, fitting
 
 __all__ = [
@@ -39,7 +40,7 @@ REWRITTEN = "source/rewritten"
 FORKED = "session/forked"
 """Behind it nothing of a source comes: a fork speaks for itself."""
 
-_KEY = re.compile(r"([0-9]{1,9}):([0-9]{1,20})\Z")
+_KEY = re.compile(r"([0-9]{1,15}):([0-9]{1,20})\Z")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -121,9 +122,17 @@ class Standing:
 class SourceLines:
     """Reads the events of sessions that keep sources of one format."""
 
-    def __init__(self, format: str) -> None:  # noqa: A002
-        """Name the format."""
+    def __init__(self, format: str, *, fork: bool = False) -> None:  # noqa: A002
+        """Name the format; a `fork` of an import begins with lines, and ends them itself."""
         self._prefix = f"{format}/"
+        self._fork = fork
+
+    @classmethod
+    def of(cls, header: Header) -> "SourceLines":
+        """Of a session; one that keeps no source has no lines."""
+        source = header.source
+        forked = header.inherited_genesis is not None
+        return cls("" if source is None else source.format, fork=forked)
 
     def place(self, event: Event) -> Place | None:
         """Where the line of an event stands, or a generation begins; None if it is no such event.
@@ -153,7 +162,7 @@ class SourceLines:
         """
         starts: dict[int, int] = {}
         for event in events:
-            if event.type == FORKED:
+            if self.ends(event):
                 starts |= inherited_starts(event)
                 break
             place = self.place(event) if event.type == REWRITTEN else None
@@ -171,7 +180,7 @@ class SourceLines:
         for event in events:
             if event.seq > seq:
                 break
-            if event.type == FORKED:
+            if self.ends(event):
                 return None
             place = self.place(event)
             if place is not None:
@@ -181,11 +190,17 @@ class SourceLines:
     def lines(self, events: Iterable[Event], starts: Mapping[int, int]) -> Iterator[StoredLine]:
         """The stored lines that hold, in the order of the log, which is that of the source."""
         standing = Standing(starts)
-        for event in _inherited(events):
+        for event in self._inherited(events):
             line = self.line(event)
             if line is not None and standing.holds(line.place):
                 yield line
 
+    def ends(self, event: Event) -> bool:
+        """Whether the lines end here: a fork speaks for itself from its first own event on.
 
-def _inherited(events: Iterable[Event]) -> Iterator[Event]:
-    return itertools.takewhile(lambda event: event.type != FORKED, events)
+        In an import that is said by nobody who knows.
+        """
+        return self._fork and event.type == FORKED
+
+    def _inherited(self, events: Iterable[Event]) -> Iterator[Event]:
+        return itertools.takewhile(lambda event: not self.ends(event), events)

@@ -1,14 +1,13 @@
 """Which lens reads a format: perdure's own, and those that other packages bring."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Container
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from perdure.errors import InvalidValue
-from perdure.lenses.lens import Lens, SourceFacts
+from perdure.lenses.lens import Kinds, Lens, SourceFacts
 from perdure.model import values
 
 __all__ = [
@@ -159,7 +158,7 @@ def _checked(name: str, _package: str, kind: object) -> type[Lens]:
     if type(kind.version) is not int:
         raise TypeError(f"the version of its lens is {values.shown(kind.version)}, not an integer")
     lens = kind()
-    counted = all(type(each) is Counter for each in (lens.understood, lens.raw))
+    counted = all(type(each) is Kinds for each in (lens.understood, lens.raw))
     if not (isinstance(lens.facts, SourceFacts) and counted and lens.told == lens.missed == 0):
         raise TypeError("its lens does not begin as Lens.__init__ does")
     return kind

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from perdure.errors import ContentDamaged, ContentExpired
 from perdure.lenses import Lens, SourceFacts, lens_of
 from perdure.lenses.lines import (
-    FORKED,
     REWRITTEN,
     SourceLines,
     Standing,
@@ -20,6 +19,7 @@ from perdure.lenses.lines import (
     inherited_starts,
     with_text,
 )
+from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import Header
 
@@ -39,8 +39,14 @@ TITLED = "source/titled"
 _NAMED = "session/titled"
 
 _READ_BYTES_MAX = 64 * 1024 * 1024
-"""Longer lines are kept, and no lens reads them: a session is never a reason to run out of memory.
-"""
+_VALUES_MAX = 2_000_000
+"""Longer lines, or lines of more values, are kept and no lens reads them: a session is never a
+reason to run out of memory."""
+
+_OWN = "perdure."
+"""Where perdure's own lenses are, which need no looking after."""
+
+_SURELY_FEW_BYTES = 1024 * 1024
 
 Content = Callable[[str], bytes]
 """The bytes of content beside the log, by digest."""
@@ -71,6 +77,33 @@ class Understanding(msgspec.Struct, kw_only=True):
     superseded: int
 
 
+def _is_laden(text: bytes) -> bool:
+    """Whether there is so much in a line that its values would take many times its room."""
+    if len(text) <= _SURELY_FEW_BYTES:
+        return False
+    return sum(map(text.count, (b",", b"[", b"{"))) > _VALUES_MAX
+
+
+def _checked(said: Event) -> Event:
+    """What a lens said, if it is an event as the vocabulary has them: it may be anybody's.
+
+    Raises:
+        TypeError, ValueError: it is none.
+
+    """
+    given: object = said
+    if not isinstance(given, Event):
+        raise TypeError(f"a lens says {values.shown(given)}, which is no event")
+    names = (given.agent, given.turn, given.key)
+    texts = isinstance(given.type, str) and all(isinstance(e, str | None) for e in names)
+    whole = given.seq.__class__ is int and given.time.__class__ is int and given.seq >= 0
+    if not (texts and whole and isinstance(given.raw, bytes)):
+        raise TypeError("a lens says an event with fields that no event has")
+    # Whoever is given it reads its data, which is looked at here once for all of them.
+    values.decode(given.raw)
+    return given
+
+
 class RewrittenError(Exception):
     """The source was rewritten, which was not known. Internal: it is read again."""
 
@@ -83,8 +116,7 @@ def lens_version(header: Header) -> dict[str, int]:
 
 def starts_in(header: Header, events: Iterable[Event]) -> dict[int, int]:
     """Where the generations of an imported source begin, given all events of its log."""
-    source = header.source
-    return {} if source is None else SourceLines(source.format).starts(events)
+    return {} if header.source is None else SourceLines.of(header).starts(events)
 
 
 class Translation:
@@ -110,7 +142,7 @@ class Translation:
         self._titled = self._listed = False
         self._superseded = 0
         source = header.source
-        self._lines = SourceLines("" if source is None else source.format)
+        self._lines = SourceLines.of(header)
         self.lens: Lens | None = None if source is None else lens_of(source.format)
 
     @property
@@ -129,7 +161,7 @@ class Translation:
             RewrittenError: read again from the start, with `starts_in` all events.
 
         """
-        if event.type == FORKED:
+        if self._lines.ends(event):
             if self.reads and not self._informed and inherited_starts(event):
                 raise RewrittenError
             yield from self.end()
@@ -164,6 +196,9 @@ class Translation:
                 lens.missed += 1
                 return
             event = with_text(event, text)
+        elif _is_laden(event.raw):
+            lens.missed += 1
+            return
         named = self._titled or self._listed
         for said in self._guarded(lens, lambda: lens.read(event)):
             # What was given from outside the source goes before what stands in it.
@@ -175,14 +210,17 @@ class Translation:
         if size > _READ_BYTES_MAX:
             return None
         try:
-            return self._content(blob)
+            text = self._content(blob)
         except (ContentExpired, ContentDamaged):
             return None
+        return None if _is_laden(text) else text
 
     @staticmethod
     def _guarded(lens: Lens, tell: Callable[[], Iterator[Event]]) -> Iterator[Event]:
         try:
-            yield from tell()
+            own = lens.__class__.__module__.startswith(_OWN)
+            for said in tell():
+                yield said if own else _checked(said)
         except Exception:  # noqa: BLE001 - it may be anybody's, and stops nobody from reading on
             lens.missed += 1
 

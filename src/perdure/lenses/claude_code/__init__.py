@@ -3,7 +3,8 @@
 A line is a record with an `uuid`, chained to others by `parentUuid`, or housekeeping without one.
 `transcript` says what each kind of record is; `content` reads the pieces of messages, `injected`
 what was put there for the model, `attachments` what came beside them. `chain` knows whose records
-they are and behind which turn they stand, and `telling` makes events of it all, in their order.
+they are and what they follow, `turns` what was told in each turn and what was taken back of it, and
+`telling` makes events of it all, in their order.
 """
 
 from perdure.lenses.claude_code.transcript import ClaudeCode

@@ -1,64 +1,21 @@
-"""Whose a record is, and behind which turn it stands: the tree that `parentUuid` makes.
+"""Whose a record is, and what it follows: the tree that `parentUuid` makes.
 
-Of each record that can be a parent its id, number and turn are remembered, for a prompt may go on
-behind any of them.
+Of each record that has an id its place is remembered, whatever it is, for a prompt or an answer may
+go on behind any of them. A parent that was not read stands where it was first named: others may go
+on behind it as well.
 """
 
-from collections import deque
 from typing import Any, NamedTuple
 
+from perdure.lenses.claude_code.turns import Agent, Answer, Place, Turn, taken_back
 from perdure.lenses.lens import SourceFacts
 from perdure.lenses.pieces import ident
 from perdure.model.event import Event
 
-__all__ = ["Agent", "Chain", "Place", "own_id"]
-
-_UNNAMED_MAX = 256
+__all__ = ["Behind", "Chain", "own_id"]
 
 _COMPACTION = "acompact"
 """Ids of side agents that write the summary of a compaction begin so."""
-
-
-class Agent:
-    """An agent of the file, as far as it was read.
-
-    Attributes:
-        name: its id; None: the agent whose file this is.
-        turn: the turn that it is in, if it began one.
-        first: its first turn.
-        ended: that turn was ended, and nothing was answered since.
-        caveat: the last thing in the user's name said that local commands follow.
-        linked: some record of it names another as its parent.
-        unnamed: calls without an id that wait for their results, oldest first.
-
-    """
-
-    __slots__ = ("caveat", "ended", "first", "linked", "name", "turn", "unnamed")
-
-    def __init__(self, name: str | None) -> None:
-        """Begin before its first record."""
-        self.name = name
-        self.turn: str | None = None
-        self.first: str | None = None
-        self.ended = False
-        self.caveat = False
-        self.linked = False
-        self.unnamed: deque[str] = deque(maxlen=_UNNAMED_MAX)
-
-
-class Place(NamedTuple):
-    """Where a record stands.
-
-    Attributes:
-        agent: whose it is.
-        seq: number of the event that tells what it says.
-        turn: the turn that it belongs to, if it belongs to one.
-
-    """
-
-    agent: Agent
-    seq: int
-    turn: str | None
 
 
 def own_id(event: Event, record: dict[str, Any]) -> str:
@@ -66,16 +23,37 @@ def own_id(event: Event, record: dict[str, Any]) -> str:
     return ident(record.get("uuid")) or f"line-{event.seq}"
 
 
+class Behind(NamedTuple):
+    """What a turn follows that a record begins.
+
+    Attributes:
+        members: those of its `turn/start`; empty: it follows where its agent stands.
+        version: instead, members where it is a version of the turn of `up`, that far the same.
+        up: where the record stands that it follows, if `version` is not None.
+
+    """
+
+    members: dict[str, str]
+    version: dict[str, str] | None = None
+    up: Place | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it follows anything else than where its agent stands."""
+        return bool(self.members) or self.version is not None
+
+
 class Chain:
     """The agents of a file, and the places of its records."""
 
     def __init__(self, facts: SourceFacts) -> None:
-        """Begin before the first record; `facts` is told whose file it is."""
+        """Begin before the first record; `facts` is told whose file it is, and what is missing."""
         self.main = Agent(None)
         self._facts = facts
         self._agents: dict[str, Agent] = {}
         self._last: Agent | None = None
         self._places: dict[str, Place] = {}
+        self._missing: set[str] = set()
         self._own: str | None = None
         self._decided = False
         self._sessions: dict[str, int] = {}
@@ -116,15 +94,18 @@ class Chain:
 
     # --- whose a record is ----------------------------------------------------------------------
 
-    def agent(self, event: Event, record: dict[str, Any]) -> Agent:
-        """Whose a record is; one of a sub-agent that was not heard of begins with it."""
+    def agent(self, event: Event, record: dict[str, Any], *, chained: bool = True) -> Agent:
+        """Whose a record is; one of a sub-agent that was not heard of begins with it.
+
+        `chained`: it is of a kind that always tells whether it is of a sub-agent.
+        """
         aside, name = record.get("isSidechain") is True, ident(record.get("agentId"))
-        if not self._decided:
+        if not self._decided and (chained or isinstance(record.get("isSidechain"), bool)):
             self._decide(name if aside else None)
         if not aside or (self._own is not None and name in (None, self._own)):
             return self.main
         if name is None:
-            up = self.up(record)
+            up = self._up(record)
             if up is not None and up.agent is not self.main:
                 return up.agent
             # Before sub-agents had ids, each began with a record without a parent.
@@ -134,52 +115,69 @@ class Chain:
         self._last = self._agents.setdefault(name, Agent(name))
         return self._last
 
-    def up(self, record: dict[str, Any]) -> Place | None:
-        """Where the parent of a record stands; None: it has none, or none that was read."""
+    def _up(self, record: dict[str, Any]) -> Place | None:
+        """Where the parent of a record stands; None: it has none, or none that was named before."""
         up = ident(record.get("parentUuid"))
         return None if up is None else self._places.get(up)
 
-    def above(self, agent: Agent, record: dict[str, Any]) -> Place | None:
-        """Where the parent stands, if it is of the same agent."""
-        up = self.up(record)
-        if up is None or up.agent is not agent:
-            return None
-        agent.linked = True
-        return up
+    # --- where it stands ------------------------------------------------------------------------
+
+    def place(self, event: Event, record: dict[str, Any], agent: Agent) -> Place:
+        """Where a record stands: behind its parent, if that is of the same agent.
+
+        Without one it stands behind what was read last.
+        """
+        id, up = ident(record.get("parentUuid")), self._up(record)
+        if up is not None and up.agent is agent:
+            agent.linked = True
+            return Place(agent, event.seq, up)
+        place = Place(agent, event.seq, None)
+        if id is not None and up is None:
+            self._places[id] = Place(agent, event.seq, None)
+            self._missing.add(id)
+            self._facts.gaps = len(self._missing)
+            place.up = self._places[id]
+        return place
 
     def put(self, record: dict[str, Any], place: Place) -> None:
         """Remember where a record stands."""
         id = ident(record.get("uuid"))
         if id is not None:
             self._places[id] = place
+            if id in self._missing:
+                self._missing.discard(id)
+                self._facts.gaps = len(self._missing)
+        if place.turn is place.agent.turn:
+            place.agent.head = place
 
-    def seq_of(self, id: object) -> int | None:
-        """Number of the event that tells what a record says."""
+    def placed(self, id: object) -> Place | None:
+        """Where the record of an id stands that was read, or was named by others; None: nowhere."""
         known = ident(id)
-        place = None if known is None else self._places.get(known)
-        return None if place is None else place.seq
+        return None if known is None else self._places.get(known)
 
     def knows(self, id: object) -> bool:
-        """Whether there is such a record up to here."""
-        return self.seq_of(id) is not None
+        """Whether a record of this id was read."""
+        return self.placed(id) is not None and ident(id) not in self._missing
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def behind(self, agent: Agent, record: dict[str, Any]) -> dict[str, str]:
-        """Members of the `turn/start` of a turn that a record begins: what it follows.
+    def behind(self, at: Place, record: dict[str, Any], answer: Answer | None = None) -> Behind:
+        """What a turn follows that begins with the record at `at`; `answer` is what it says.
 
         Without a parent that is known it follows what was read last. What has none at all, though
         records of this agent do, begins the conversation again.
         """
-        up = self.above(agent, record)
-        if up is not None:
-            turn = up.turn
-        elif agent.linked and "parentUuid" in record and record["parentUuid"] is None:
-            turn = None
+        agent, turn = at.agent, at.turn
+        again = agent.linked and "parentUuid" in record and record["parentUuid"] is None
+        if not at.known and again:
+            turn = Turn(None)
+        if turn.id == agent.turn.id:
+            members = {}
+        elif turn.id is not None:
+            members = {"parent": turn.id}
         else:
-            turn = agent.turn
-        if turn == agent.turn:
-            return {}
-        if turn is not None:
-            return {"parent": turn}
-        return {} if agent.first is None else {"replaces": agent.first, "how": "edit"}
+            members = {} if agent.first is None else {"replaces": agent.first, "how": "edit"}
+        if at.known and at.up is not None and turn.id is not None and taken_back(at.up, answer):
+            how = "edit" if answer is None else "regenerate"
+            return Behind(members, {"replaces": turn.id, "how": how}, at.up)
+        return Behind(members)

@@ -2,103 +2,80 @@
 
 Claude Code writes an answer piece by piece, and lets the results of its first calls come between.
 What comes while an answer is open waits behind it, so that each answer is told once and whole.
-Memory goes with what waits, and with the calls that have no result.
+Memory goes with what waits, with the calls that have no result, and with what `turns` remembers.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from perdure.lenses.claude_code.chain import Agent
+from perdure.lenses.claude_code.turns import Agent, Answer, Place, Story, Told, Turn
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 
-__all__ = ["Answer", "Telling"]
+__all__ = ["Telling"]
 
 _WAITING_MAX = 64
 """More than that does not wait: the oldest open answer is told as it is."""
 
 _CALLS_MAX = 1024
 
-
-class Answer:
-    """An answer of the model, of one record or several.
-
-    Attributes:
-        record: its first record.
-        agent: whose model gives it.
-        turn: the turn that it belongs to.
-        response: the provider's id of it.
-        blocks: what was said so far.
-        model: the model that gave it.
-        usage: what it cost, as it was told last.
-        interrupted: it was broken off.
-        open: more of it may come.
-
-    """
-
-    __slots__ = (
-        "agent",
-        "blocks",
-        "interrupted",
-        "model",
-        "open",
-        "record",
-        "response",
-        "turn",
-        "usage",
-    )
-
-    def __init__(self, record: Event, agent: Agent, response: str | None) -> None:
-        """Begin with a record."""
-        self.record = record
-        self.agent = agent
-        self.turn = agent.turn
-        self.response = response
-        self.blocks: list[Block] = []
-        self.model: str | None = None
-        self.usage: dict[str, int] | None = None
-        self.interrupted = False
-        self.open = True
-
-    def add(self, blocks: list[Block]) -> list[Block]:
-        """Add what a further record says; returned is what of it is new.
-
-        A record that repeats all that was said so far, perhaps with more, adds only that.
-        """
-        known = len(self.blocks)
-        if blocks[:known] == self.blocks:
-            blocks = blocks[known:]
-        calls = {block["id"] for block in self.blocks if block["type"] == "tool-call"}
-        new = [block for block in blocks if block.get("id") not in calls]
-        self.blocks += new
-        return new
+_REMEMBERED = frozenset({"user/message", "tool/call", "tool/result", "context/compacted"})
+"""What is told again, beside answers, in another version of its turn."""
 
 
 class _Call:
-    """A call without a result, and not known to have been run."""
+    """A call without a result.
 
-    __slots__ = ("agent", "block", "turn")
+    Attributes:
+        block: what the model asked for.
+        answer: the answer that asks for it.
+        told: it was told of as begun.
 
-    def __init__(self, block: Block, agent: Agent, turn: str | None) -> None:
+    """
+
+    __slots__ = ("answer", "block", "told")
+
+    def __init__(self, block: Block, answer: Answer) -> None:
         self.block = block
-        self.agent = agent
-        self.turn = turn
+        self.answer = answer
+        self.told = False
 
 
 class Telling:
-    """What is said, and what of it waits."""
+    """What is said, and what of it waits.
+
+    Attributes:
+        at: where the record stands that is read now; None: it has no place.
+
+    """
 
     def __init__(self, said: Callable[..., Event]) -> None:
         """Begin with nothing; `said` makes an event."""
+        self.at: Place | None = None
         self._said = said
         self._waiting: deque[Event | Answer] = deque()
         self._open: dict[Agent, Answer] = {}
         self._calls: dict[str, _Call] = {}
+        self._story = Story()
 
-    def say(self, record: Event, kind: str, data: Any, agent: Agent, turn: str | None) -> None:
-        """Tell something behind all that waits."""
-        self._waiting.append(self._said(record, kind, data, agent=agent.name, turn=turn))
+    def say(
+        self,
+        record: Event,
+        kind: str,
+        data: Any,
+        agent: Agent,
+        turn: Turn | None,
+        *,
+        cause: Answer | None = None,
+    ) -> None:
+        """Tell something behind all that waits; it stands and falls with `cause`, or the record."""
+        id = None if turn is None else turn.id
+        event = self._said(record, kind, data, agent=agent.name, turn=id)
+        self._waiting.append(event)
+        whole = cause or self.at
+        if turn is not None and whole is not None and kind in _REMEMBERED:
+            self._story.add(turn, event, whole)
 
     def flush(self) -> list[Event]:
         """What waits for nothing any more."""
@@ -115,14 +92,52 @@ class Telling:
             self._waiting.popleft()
         return out
 
+    # --- turns ----------------------------------------------------------------------------------
+
+    def leave(self, record: Event, agent: Agent) -> None:
+        """Another turn begins: the open answer is over, and so is the waiting for results.
+
+        Nothing is written where a call begins: of one without a result nobody can say that it never
+        ran.
+        """
+        self.close(agent)
+        for id, call in self._calls.items():
+            if call.answer.agent is agent:
+                self.started(record, id)
+
+    def begin(self, turn: Turn) -> None:
+        """Remember what will be told in a turn."""
+        self._story.begin(turn)
+
+    def version(self, up: Place) -> list[Told] | None:
+        """What was told in the turn of a record up to it; None: that is not remembered."""
+        return self._story.version(up)
+
+    def again(self, record: Event, agent: Agent, told: list[Told]) -> None:
+        """Tell in the turn that begins with this record what it shares with another version."""
+        turn = agent.turn
+        for said, cause in told:
+            self._story.add(turn, said, cause)
+            if isinstance(said, Answer):
+                turn.add(said)
+                self._waiting += self._made(said, record, turn, again=True)
+                continue
+            if said.type == "context/compacted":
+                turn.base = len(turn.answers)
+            where = (record.time, agent.name, turn.id, None, False)
+            self._waiting.append(Event(record.seq, said.type, *where, said.raw))
+
     # --- answers --------------------------------------------------------------------------------
 
-    def answer(self, record: Event, agent: Agent, response: str | None) -> Answer:
-        """Begin an answer; the one before is over."""
+    def answer(self, answer: Answer) -> None:
+        """An answer begins, in the turn that its agent is in; the one before is over."""
+        agent = answer.agent
         self.close(agent)
-        answer = self._open[agent] = Answer(record, agent, response)
+        answer.turn = agent.turn
+        answer.turn.add(answer)
+        self._open[agent] = answer
         self._waiting.append(answer)
-        return answer
+        self._story.add(answer.turn, answer, answer)
 
     def open(self, agent: Agent, response: str | None) -> Answer | None:
         """The open answer of an agent, if it is this response."""
@@ -140,10 +155,12 @@ class Telling:
         if answer is not None:
             self._close(answer)
 
-    def close_all(self) -> None:
-        """Nothing more comes at all."""
+    def close_all(self, record: Event) -> None:
+        """Nothing more comes at all behind this record."""
         for answer in tuple(self._open.values()):
             self._close(answer)
+        for id in self._calls:
+            self.started(record, id)
 
     def _close(self, answer: Answer) -> None:
         answer.open = False
@@ -151,9 +168,17 @@ class Telling:
             del self._open[answer.agent]
 
     def _told(self, answer: Answer) -> list[Event]:
+        made = self._made(answer, answer.record, answer.turn)
+        self._story.told(answer, sum(len(event.raw) for event in made))
+        return made
+
+    def _made(
+        self, answer: Answer, record: Event, turn: Turn, *, again: bool = False
+    ) -> list[Event]:
+        """The event of an answer, if it says anything; `again`: what it cost was told before."""
         members = {"model": answer.model, "response": answer.response}
         data: dict[str, Any] = {name: value for name, value in members.items() if value is not None}
-        kind, usage = "assistant/message", answer.usage
+        kind, usage = "assistant/message", None if again else answer.usage
         if answer.blocks:
             data = {"content": answer.blocks, **data}
             data |= {} if usage is None else {"usage": usage}
@@ -162,33 +187,31 @@ class Telling:
             kind, data = "usage", data | usage
         else:
             return []
-        name, turn = answer.agent.name, answer.turn
-        return [self._said(answer.record, kind, data, agent=name, turn=turn)]
+        return [self._said(record, kind, data, agent=answer.agent.name, turn=turn.id)]
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def asked(self, blocks: list[Block], agent: Agent, turn: str | None) -> None:
+    def asked(self, record: Event, blocks: list[Block], answer: Answer) -> None:
         """An answer asks for these calls."""
         for block in blocks:
             if block["type"] == "tool-call":
-                self._calls[block["id"]] = _Call(block, agent, turn)
+                self._calls[block["id"]] = _Call(block, answer)
         while len(self._calls) > _CALLS_MAX:
-            del self._calls[next(iter(self._calls))]
+            oldest = next(iter(self._calls))
+            self.started(record, oldest)
+            del self._calls[oldest]
 
     def started(self, record: Event, id: str | None) -> bool:
-        """A record shows that a call was run; False: that is known, or there is no such call."""
-        call = None if id is None else self._calls.pop(id, None)
-        if call is None:
+        """A call was run, or may have been; False: that was told, or there is no such call."""
+        call = None if id is None else self._calls.get(id)
+        if call is None or call.told:
             return False
+        call.told = True
         data = {name: call.block[name] for name in ("id", "name", "arguments")}
-        self.say(record, "tool/call", data, call.agent, call.turn)
+        self.say(record, "tool/call", data, call.answer.agent, call.answer.turn, cause=call.answer)
         return True
 
-    def asking(self, id: str) -> Block | None:
-        """The block of a call that is not known to have been run."""
-        call = self._calls.get(id)
-        return None if call is None else call.block
-
-    def answered(self, id: str) -> None:
-        """A call has its result, and was not run."""
-        self._calls.pop(id, None)
+    def answered(self, id: str) -> tuple[Block, Answer] | None:
+        """A call has its result: what was asked for, and the answer that asked, if it waited."""
+        call = self._calls.pop(id, None)
+        return None if call is None else (call.block, call.answer)

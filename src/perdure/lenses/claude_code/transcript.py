@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from perdure.lenses.claude_code.attachments import text_of
-from perdure.lenses.claude_code.chain import Agent, Chain, Place, own_id
+from perdure.lenses.claude_code.chain import Behind, Chain, own_id
 from perdure.lenses.claude_code.content import Part, blocks_of, call_of, parts_of, usage_of
 from perdure.lenses.claude_code.injected import (
     CAVEAT,
@@ -15,11 +15,13 @@ from perdure.lenses.claude_code.injected import (
     begins_turn,
     origin_of,
     source_of,
+    told_apart,
 )
 from perdure.lenses.claude_code.results import Results
 from perdure.lenses.claude_code.telling import Telling
 from perdure.lenses.claude_code.titles import Titles
-from perdure.lenses.lens import Lens, record_of
+from perdure.lenses.claude_code.turns import Agent, Answer, Place, Turn
+from perdure.lenses.lens import KIND_CHARS_MAX, Lens, record_of
 from perdure.lenses.pieces import count, ident, text_block
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
@@ -28,7 +30,6 @@ __all__ = ["ClaudeCode"]
 
 Record = dict[str, Any]
 
-_KIND_CHARS_MAX = 64
 _CODE_CHARS_MAX = 128
 
 _SYNTHETIC = "<synthetic>"
@@ -55,10 +56,15 @@ class _Outcome(Enum):
 
 
 class ClaudeCode(Lens):
-    """Reads a transcript, the file of a sub-agent, or the history of prompts."""
+    """Reads a transcript, the file of a sub-agent, or the history of prompts.
+
+    Where answers were taken back within a turn, what is said instead begins another version of that
+    turn, in which what both share is told again. A call without a result is one that may have run.
+    What a fork's parent had cost is not told again.
+    """
 
     name = "claude-code"
-    version = 1
+    version = 2
 
     def __init__(self) -> None:
         """Begin before the first record."""
@@ -68,11 +74,14 @@ class ClaudeCode(Lens):
         self._results = Results(self._telling)
         self._titles = Titles()
         self._boundary: Record = {}
+        self._last: Event | None = None
 
     def read(self, event: Event) -> Iterator[Event]:
         """What the next record says."""
         record = record_of(event)
         kind, outcome = "record", _Outcome.RAW
+        self._last = event
+        self._telling.at = None
         if record is not None:
             kind, outcome = self._record(event, record)
         if outcome in (_Outcome.TOLD, _Outcome.READ):
@@ -84,8 +93,10 @@ class ClaudeCode(Lens):
         return iter(self._telling.flush())
 
     def end(self) -> Iterator[Event]:
-        """What was still open."""
-        self._telling.close_all()
+        """What was still open: answers, and calls without a result."""
+        self._telling.at = None
+        if self._last is not None:
+            self._telling.close_all(self._last)
         return iter(self._telling.flush())
 
     # --- kinds of records -----------------------------------------------------------------------
@@ -105,6 +116,7 @@ class ClaudeCode(Lens):
             return _joined(kind, inner), outcome
         reader = self._HOUSEKEEPING.get(kind)
         outcome = _Outcome.RAW if reader is None else reader(self, event, record)
+        self._passed(event, record)
         return _joined(kind), outcome
 
     def _untyped(self, event: Event, record: Record) -> tuple[str, _Outcome]:
@@ -114,13 +126,14 @@ class ClaudeCode(Lens):
             self.facts.cwd = _text(record, "project") or self.facts.cwd
             if text.strip():
                 main = self._chain.main
-                self._begin(event, main, own_id(event, record), {})
+                self._begin(event, main, own_id(event, record), Behind({}))
                 source = {"source": COMMAND} if text.startswith("/") else {}
                 self._say(event, main, "user/message", {"content": [text_block(text)], **source})
             return "history", _Outcome.TOLD
         if agent is not None:
             self.facts.agent = agent
             return "meta", _Outcome.READ
+        self._passed(event, record)
         return "record", _Outcome.RAW
 
     def _facts(self, record: Record) -> None:
@@ -141,35 +154,43 @@ class ClaudeCode(Lens):
     def _chained(self, event: Event, record: Record, kind: str, inner: Any) -> _Outcome:
         """A record that has a place in the tree."""
         agent = self._chain.agent(event, record)
-        up = self._chain.above(agent, record)
-        seq = event.seq
-        outcome = self._CHAINED[kind](self, event, record, agent, inner)
-        answer = self._telling.current(agent)
-        if kind in ("assistant", "tool_use"):
-            turn = agent.turn
-            seq = seq if answer is None else answer.record.seq
-        else:
-            began = own_id(event, record) == agent.turn
-            turn = agent.turn if began or up is None else up.turn
-        self._chain.put(record, Place(agent, seq, turn))
+        at = self._telling.at = self._chain.place(event, record, agent)
+        outcome = self._CHAINED[kind](self, event, record, at, inner)
+        self._put(event, record, at)
+        return outcome
+
+    def _passed(self, event: Event, record: Record) -> None:
+        """A record of another kind has a place as well, if it has an id: others may follow it."""
+        id = record.get("uuid")
+        if ident(id) is not None and not self._chain.knows(id):
+            agent = self._chain.agent(event, record, chained=False)
+            self._put(event, record, self._chain.place(event, record, agent))
+
+    def _put(self, event: Event, record: Record, at: Place) -> None:
+        self._chain.put(record, at)
         text = self._titles.found(ident(record.get("uuid")))
         if text is not None:
             self._titled(event, "summary", text)
-        return outcome
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def _begin(self, event: Event, agent: Agent, turn: str, behind: dict[str, str]) -> None:
-        self._telling.close(agent)
-        agent.turn, agent.ended = turn, False
-        agent.first = agent.first or turn
-        self._say(event, agent, "turn/start", behind)
+    def _begin(self, event: Event, agent: Agent, id: str, behind: Behind) -> None:
+        """A turn begins; of a version of another one, what both share is told again."""
+        telling = self._telling
+        telling.leave(event, agent)
+        told = None if behind.up is None else telling.version(behind.up)
+        shared = behind.up is not None and told is not None
+        agent.turn = Turn(id, behind.up.turn if behind.up is not None and shared else None)
+        agent.first, agent.ended = agent.first or id, False
+        self._say(event, agent, "turn/start", behind.version if shared else behind.members)
+        telling.begin(agent.turn)
+        telling.again(event, agent, told or [])
 
     def _end_turn(
         self, event: Event, agent: Agent, reason: str, error: dict[str, str] | None = None
     ) -> bool:
         """End the turn that the agent is in; False: it is in none, or that is ended."""
-        if agent.turn is None or agent.ended:
+        if not agent.running:
             return False
         agent.ended = True
         data = {"reason": reason} | ({} if error is None else {"error": error})
@@ -186,19 +207,19 @@ class ClaudeCode(Lens):
 
     # --- the user -------------------------------------------------------------------------------
 
-    def _user(self, event: Event, record: Record, agent: Agent, _inner: Any) -> _Outcome:
-        parts = parts_of(_content(record))
+    def _user(self, event: Event, record: Record, at: Place, _inner: Any) -> _Outcome:
+        agent, parts = at.agent, parts_of(_content(record))
         if parts is None:
             return _Outcome.MISSED
         results = [part for part in parts if part.get("type") == "tool_result"]
         others = [part for part in parts if part.get("type") != "tool_result"]
         if results:
-            return self._answered(event, record, agent, results, others)
+            return self._answered(event, record, at, results, others)
         blocks = blocks_of(others)
         if blocks is None:
             return _Outcome.MISSED
         if record.get("isCompactSummary") is True:
-            self._compacted(event, agent, blocks)
+            self._compacted(event, at, blocks)
             return _Outcome.TOLD
         source = source_of(blocks)
         if record.get("isMeta") is True:
@@ -213,26 +234,28 @@ class ClaudeCode(Lens):
             if source == INTERRUPTION:
                 self._end_turn(event, agent, "aborted")
         else:
-            self._prompt(event, record, agent, blocks, source)
+            self._prompt(event, record, at, blocks, source)
         return _Outcome.TOLD
 
     def _prompt(
-        self, event: Event, record: Record, agent: Agent, blocks: list[Block], source: str | None
+        self, event: Event, record: Record, at: Place, blocks: list[Block], source: str | None
     ) -> None:
         """What the model answers in a turn of its own."""
-        if blocks:
-            behind = self._chain.behind(agent, record)
-            self._begin(event, agent, own_id(event, record), behind)
-            named = {} if source is None else {"source": source}
-            self._say(event, agent, "user/message", {"content": blocks, **named})
+        if not blocks:
+            return
+        agent, behind = at.agent, self._chain.behind(at, record)
+        self._begin(event, agent, own_id(event, record), behind)
+        at.ends(agent.turn)
+        for kind, said in [(source, blocks)] if source is not None else told_apart(blocks):
+            named = {} if kind is None else {"source": kind}
+            self._say(event, agent, "user/message", {"content": said, **named})
 
     def _answered(
-        self, event: Event, record: Record, agent: Agent, results: list[Part], others: list[Part]
+        self, event: Event, record: Record, at: Place, results: list[Part], others: list[Part]
     ) -> _Outcome:
         """Results of calls, and what else stands in their message."""
-        up = self._chain.above(agent, record)
-        turn = agent.turn if up is None else up.turn
-        read = [self._results.read(event, record, agent, turn, part) for part in results]
+        agent = at.agent
+        read = [self._results.read(event, record, at, part) for part in results]
         blocks = blocks_of(others) or []
         source = source_of(blocks)
         self._note(event, agent, blocks, source or "meta")
@@ -240,15 +263,20 @@ class ClaudeCode(Lens):
             self._end_turn(event, agent, "aborted")
         return _Outcome.TOLD if any(read) else _Outcome.MISSED
 
-    def _compacted(self, event: Event, agent: Agent, blocks: list[Block]) -> None:
+    def _compacted(self, event: Event, at: Place, blocks: list[Block]) -> None:
         """A summary stands for what was said before, or before what the boundary says is kept."""
+        agent = at.agent
         self._telling.close(agent)
         said, self._boundary = self._boundary, {}
         kept, trigger = said.get("preservedSegment"), ident(said.get("trigger"))
+        first = self._chain.placed(kept.get("headUuid")) if isinstance(kept, dict) else None
+        if first is not None and first.agent is agent:
+            # What is kept follows the summary from now on.
+            first.up = at
+        at.ends(agent.turn)
+        agent.turn.base = at.count
         members = {
-            "first_kept": self._chain.seq_of(kept.get("headUuid"))
-            if isinstance(kept, dict)
-            else None,
+            "first_kept": None if first is None else first.seq,
             "before": count(said.get("preTokens")),
             "after": count(said.get("postTokens")),
             "reason": trigger,
@@ -256,41 +284,41 @@ class ClaudeCode(Lens):
         known = {name: value for name, value in members.items() if value is not None}
         self._say(event, agent, "context/compacted", {"summary": blocks, **known})
 
-    def _tool_result(self, event: Event, record: Record, agent: Agent, _inner: Any) -> _Outcome:
+    def _tool_result(self, event: Event, record: Record, at: Place, _inner: Any) -> _Outcome:
         """A result as early versions wrote it, as a record of its own."""
         part = {**record, "content": record.get("content", record.get("output"))}
-        read = self._results.read(event, record, agent, agent.turn, part)
+        read = self._results.read(event, record, at, part)
         return _Outcome.TOLD if read else _Outcome.MISSED
 
     # --- the model ------------------------------------------------------------------------------
 
-    def _assistant(self, event: Event, record: Record, agent: Agent, _inner: Any) -> _Outcome:
+    def _assistant(self, event: Event, record: Record, at: Place, _inner: Any) -> _Outcome:
         said = record.get("message")
         message: Record = said if isinstance(said, dict) else {}
-        parts = parts_of(_content(record))
+        agent, parts = at.agent, parts_of(_content(record))
         if parts is None:
             return _Outcome.MISSED
-        response = ident(message.get("id"))
         blocks: list[Block] = []
-        for at, part in enumerate(parts):
+        for number, part in enumerate(parts):
             if part.get("type") == "tool_use":
-                blocks.append(self._call(event, record, agent, part, at))
+                blocks.append(self._call(event, record, agent, part, number))
             else:
                 blocks += blocks_of([part], model=True) or []
         if parts and not blocks and blocks_of(parts, model=True) is None:
             return _Outcome.MISSED
         if record.get("isApiErrorMessage") is True and self._failed(event, record, agent, blocks):
             return _Outcome.TOLD
-        self._add(event, record, agent, response, blocks)
-        answer = self._telling.current(agent)
+        answer = self._add(event, record, at, ident(message.get("id")), blocks)
         model = message.get("model")
-        if answer is not None and model != _SYNTHETIC:
+        if model != _SYNTHETIC:
             if isinstance(model, str) and model:
                 answer.model = model
                 if agent is self._chain.main:
                     self.facts.model = model
-            answer.usage = usage_of(message.get("usage")) or answer.usage
-        if answer is not None and record.get("isAbortedMidStream") is True:
+            if not isinstance(record.get("forkedFrom"), dict):
+                # What was copied from another session was paid for there.
+                answer.usage = usage_of(message.get("usage")) or answer.usage
+        if record.get("isAbortedMidStream") is True:
             answer.interrupted = True
         reason = message.get("stop_reason")
         if isinstance(reason, str) and reason in _REASONS:
@@ -301,20 +329,30 @@ class ClaudeCode(Lens):
         self,
         event: Event,
         record: Record,
-        agent: Agent,
+        at: Place,
         response: str | None,
         blocks: list[Block],
-    ) -> None:
+    ) -> Answer:
         """Add a piece to the open answer, or begin another one."""
+        agent = at.agent
         answer = self._telling.open(agent, response)
+        new = blocks if answer is None else answer.add(blocks)
         if answer is None:
-            behind = self._chain.behind(agent, record)
-            if behind and record.get("parentUuid") is not None:
-                # Somebody else goes on where the conversation stood before.
+            answer = Answer(event, agent, response)
+            answer.add(blocks)
+            behind = self._chain.behind(at, record, answer)
+            if behind.moves and record.get("parentUuid") is not None:
+                # Somebody else goes on where the conversation stood before, or the model answers
+                # once more.
                 self._begin(event, agent, own_id(event, record), behind)
             agent.ended = agent.caveat = False
-            answer = self._telling.answer(event, agent, response)
-        self._telling.asked(answer.add(blocks), agent, agent.turn)
+            self._telling.answer(answer)
+        self._telling.asked(event, new, answer)
+        at.answer = answer
+        at.ends(agent.turn)
+        # All pieces of an answer are told as its first one.
+        at.seq = answer.record.seq
+        return answer
 
     def _call(self, event: Event, record: Record, agent: Agent, part: Part, at: int) -> Block:
         id = ident(part.get("id"))
@@ -331,16 +369,17 @@ class ClaudeCode(Lens):
         self._telling.close(agent)
         return self._end_turn(event, agent, "error", error)
 
-    def _tool_use(self, event: Event, record: Record, agent: Agent, _inner: Any) -> _Outcome:
+    def _tool_use(self, event: Event, record: Record, at: Place, _inner: Any) -> _Outcome:
         """A call as early versions wrote it, as a record of its own."""
         if not isinstance(record.get("name"), str):
             return _Outcome.MISSED
-        self._add(event, record, agent, None, [self._call(event, record, agent, record, 0)])
+        self._add(event, record, at, None, [self._call(event, record, at.agent, record, 0)])
         return _Outcome.TOLD
 
     # --- beside the messages --------------------------------------------------------------------
 
-    def _system(self, event: Event, record: Record, agent: Agent, inner: Any) -> _Outcome:
+    def _system(self, event: Event, record: Record, at: Place, inner: Any) -> _Outcome:
+        agent = at.agent
         if inner == "compact_boundary":
             said = record.get("compactMetadata")
             self._boundary = said if isinstance(said, dict) else {}
@@ -355,17 +394,17 @@ class ClaudeCode(Lens):
             return _Outcome.TOLD
         return _Outcome.RAW
 
-    def _attachment(self, event: Event, record: Record, agent: Agent, inner: Any) -> _Outcome:
+    def _attachment(self, event: Event, record: Record, at: Place, inner: Any) -> _Outcome:
         said = record.get("attachment")
         if not isinstance(said, dict) or not isinstance(inner, str):
             return _Outcome.RAW
         if inner == "queued_command":
-            return self._queued(event, record, agent, said)
+            return self._queued(event, record, at, said)
         text = text_of(said)
-        self._note(event, agent, [text_block(text)] if text else [], inner[:_KIND_CHARS_MAX])
+        self._note(event, at.agent, [text_block(text)] if text else [], inner[:KIND_CHARS_MAX])
         return _Outcome.READ if text else _Outcome.RAW
 
-    def _queued(self, event: Event, record: Record, agent: Agent, said: Record) -> _Outcome:
+    def _queued(self, event: Event, record: Record, at: Place, said: Record) -> _Outcome:
         """What was typed while the agent was busy; it is told in between, if it still is."""
         parts = parts_of(said.get("prompt"))
         blocks = None if parts is None else blocks_of(parts)
@@ -374,13 +413,13 @@ class ClaudeCode(Lens):
         source = source_of(blocks) or origin_of(said.get("origin"))
         if said.get("commandMode") == "task-notification":
             source = "task-notification"
-        if agent.turn is None or agent.ended:
-            self._prompt(event, record, agent, blocks, source)
+        if not at.agent.running:
+            self._prompt(event, record, at, blocks, source)
         else:
-            self._note(event, agent, blocks, source or QUEUED)
+            self._note(event, at.agent, blocks, source or QUEUED)
         return _Outcome.TOLD
 
-    def _progress(self, event: Event, record: Record, _agent: Agent, inner: Any) -> _Outcome:
+    def _progress(self, event: Event, record: Record, _at: Place, inner: Any) -> _Outcome:
         """Nothing is said, but some of it shows that a call was run."""
         said = record.get("data")
         hook = said.get("hookEvent") if isinstance(said, dict) else None
@@ -418,7 +457,7 @@ class ClaudeCode(Lens):
         return _Outcome.RAW if folder is None else _Outcome.READ
 
     _CHAINED: ClassVar[
-        Mapping[str, Callable[["ClaudeCode", Event, Record, Agent, Any], _Outcome]]
+        Mapping[str, Callable[["ClaudeCode", Event, Record, Place, Any], _Outcome]]
     ] = {
         "assistant": _assistant,
         "attachment": _attachment,
@@ -446,8 +485,7 @@ _LINKS = {
 
 def _joined(kind: str, inner: object = None) -> str:
     """Name of a kind of records."""
-    name = f"{kind}/{inner}" if isinstance(inner, str) and inner else kind
-    return name[:_KIND_CHARS_MAX]
+    return f"{kind}/{inner}" if isinstance(inner, str) and inner else kind
 
 
 def _text(record: Record, name: str) -> str | None:

@@ -125,7 +125,10 @@ def picture(data: object) -> list[Block]:
 
 
 def injected(blocks: list[Block]) -> str | None:
-    """What a message in the user's name is, if Codex itself put it there; None: it was typed."""
+    """What a message in the user's name is, if it looks as if Codex itself had put it there.
+
+    Only where no event says that it was typed: anybody may type such a text.
+    """
     for text in texts_of(blocks):
         if _AGENTS_MD.match(text):
             return "agents-md"

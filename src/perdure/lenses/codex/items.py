@@ -81,9 +81,11 @@ class Items:
         if role == "assistant":
             telling.item(record, blocks)
         elif role == "user":
-            source = injected(blocks) or (HISTORY if again else None)
-            if source is not None:
-                telling.note(record, blocks, source)
+            source = injected(blocks)
+            if again:
+                telling.note(record, blocks, source or HISTORY)
+            elif source is not None:
+                telling.doubt(record, blocks, source)
             elif blocks:
                 telling.prompt(record, blocks, "item")
         else:

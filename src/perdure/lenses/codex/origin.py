@@ -91,7 +91,8 @@ class Origin:
         forked = ident(said.get("forked_from_id"))
         spawned = ident(said.get("parent_thread_id")) or ident(spawn.get("parent_thread_id"))
         facts.parent = spawned or forked
-        if spawned is not None or (agent is not None and forked is not None):
+        if spawned is not None or agent is not None:
+            # It is one also where nothing tells whose, as for a review.
             facts.kind = "subagent"
         elif forked is not None:
             facts.kind = "fork"

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from perdure.lenses.codex.content import blocks_of, image, injected
+from perdure.lenses.codex.content import blocks_of, image
+from perdure.lenses.codex.document import Document, Part, Piece
 from perdure.lenses.codex.items import ENCRYPTED, HISTORY, Items, Outcome, thoughts
 from perdure.lenses.codex.meter import Meter
 from perdure.lenses.codex.origin import Origin
@@ -17,7 +18,6 @@ __all__ = ["Codex"]
 
 Record = dict[str, Any]
 
-_KIND_CHARS_MAX = 64
 _CODE_CHARS_MAX = 128
 
 _ENVELOPES = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
@@ -29,10 +29,11 @@ class Codex(Lens):
     """Reads a rollout of any generation, or the history of prompts.
 
     Besides what is open it remembers the ids of the turns, for a rollback names only their number.
+    What an event says was typed begins a turn; of an item alone its text decides, see `injected`.
     """
 
     name = "codex"
-    version = 1
+    version = 2
 
     def __init__(self) -> None:
         """Begin before the first record."""
@@ -42,29 +43,47 @@ class Codex(Lens):
         self._origin = Origin(self.facts)
         self._meter = Meter()
         self._metered = False
+        self._document = Document()
 
     def read(self, event: Event) -> Iterator[Event]:
         """What the next record says."""
+        pieces = self._document.take(event)
+        if pieces is not None:
+            self._pieces(pieces)
+            return self._emptied()
         record = record_of(event)
         kind, outcome = "record", Outcome.RAW
         if record is not None:
             self._origin.line(event.time)
             kind, outcome = self._record(event, record)
-        kind = kind[:_KIND_CHARS_MAX]
-        if outcome in (Outcome.TOLD, Outcome.READ):
-            self.understood[kind] += 1
-        else:
-            self.raw[kind] += 1
-        self.told += outcome is Outcome.TOLD
-        self.missed += outcome is Outcome.MISSED
-        if outcome is Outcome.TOLD:
-            self._origin.said()
+        self._count_records(kind, outcome)
         return self._emptied()
 
     def end(self) -> Iterator[Event]:
         """The last answer, if it was still open."""
+        self._pieces(self._document.rest())
         self._telling.flush()
         return self._emptied()
+
+    def _count_records(self, kind: str, outcome: Outcome, lines: int = 1) -> None:
+        counted = self.understood if outcome in (Outcome.TOLD, Outcome.READ) else self.raw
+        counted[kind] += lines
+        self.told += outcome is Outcome.TOLD
+        self.missed += outcome is Outcome.MISSED
+        if outcome is Outcome.TOLD:
+            self._origin.said()
+
+    def _pieces(self, pieces: list[Piece]) -> None:
+        """Parts of a whole session that stands over many lines; an item is one record."""
+        for first, lines, part, value in pieces:
+            kind, outcome = "session", Outcome.READ
+            if part is Part.ITEM:
+                kind, outcome = value.get("type", "message"), self._items.read(first, value)
+            elif part is Part.SESSION:
+                self._origin.meta(value)
+            elif part is Part.OTHER:
+                kind, outcome = "record", Outcome.RAW
+            self._count_records(kind if isinstance(kind, str) else "record", outcome, lines)
 
     def _emptied(self) -> Iterator[Event]:
         out, self._telling.out = self._telling.out, []
@@ -87,7 +106,9 @@ class Codex(Lens):
             inner = said.get("type")
             reader = self._EVENTS.get(inner) if isinstance(inner, str) else None
             outcome = Outcome.RAW if reader is None else reader(self, event, said)
-            return _joined(kind, inner), outcome
+            item = said.get("item") if inner == "item_completed" else None
+            named = item.get("type") if isinstance(item, dict) else None
+            return _joined(_joined(kind, inner), named), outcome
         if kind == "compacted":
             return kind, self._compacted(event, said)
         if kind == "session_meta":
@@ -171,8 +192,8 @@ class Codex(Lens):
         if not isinstance(text, str) and not pictures:
             return Outcome.MISSED
         blocks = [*(blocks_of(text) or []), *pictures]
-        # Of what nobody typed there is an item, which is what the model was told.
-        if blocks and said.get("kind") not in _ECHOES and injected(blocks) is None:
+        # What it tells of was typed, whatever it looks like. Of the rest there is an item.
+        if blocks and said.get("kind") not in _ECHOES:
             self._telling.prompt(event, blocks, "user_message")
         return Outcome.TOLD
 
@@ -208,7 +229,7 @@ class Codex(Lens):
         if kind == "AgentMessage":
             for block in blocks:
                 self._telling.echo(event, block)
-        elif blocks and injected(blocks) is None:
+        elif blocks:
             self._telling.prompt(event, blocks, "item_completed")
         return Outcome.TOLD
 

@@ -31,6 +31,12 @@ class _Prompt(NamedTuple):
     told_by: set[str]
 
 
+class _Doubt(NamedTuple):
+    record: Event
+    blocks: list[Block]
+    source: str
+
+
 class Telling:
     """Makes events of what was said.
 
@@ -53,6 +59,7 @@ class Telling:
         self._answer: Answer | None = None
         self._seam = Seam()
         self._recent: deque[_Prompt] = deque(maxlen=_RECENT_MAX)
+        self._doubts: list[_Doubt] = []
         self._turn: str | None = None
         self._task_of_turn: str | None = None
         self._turns: list[str] = []
@@ -61,6 +68,7 @@ class Telling:
         self._kept_chars = 0
 
     def _say(self, record: Event, kind: str, data: dict[str, Any]) -> None:
+        self._decide()
         event = self._said(record, kind, data, turn=self._turn)
         # What comes while an answer is open has a later number than the answer.
         (self.out if self._answer is None else self._answer.behind).append(event)
@@ -73,12 +81,30 @@ class Telling:
         A prompt is told of once by each kind, so a second kind says nothing new.
         """
         keys = prompt_keys(blocks)
+        if self._known(keys, told_by):
+            return
+        found = (n for n, each in enumerate(self._doubts) if keys & prompt_keys(each.blocks))
+        at = next(found, None)
+        if at is None:
+            self._begin(record, blocks, _Prompt(keys, {told_by}))
+            return
+        # The item was typed as well, and stood first.
+        doubt, later = self._doubts[at], self._doubts[at + 1 :]
+        del self._doubts[at:]
+        self._begin(doubt.record, doubt.blocks, _Prompt(keys, {told_by, "item"}))
+        self._doubts = later
+
+    def _known(self, keys: frozenset[str], told_by: str) -> bool:
+        """Whether records of other kinds told of a prompt."""
         for known in self._recent:
             if told_by not in known.told_by and keys & known.keys:
                 known.told_by.add(told_by)
-                return
-        self._recent.append(_Prompt(keys, {told_by}))
+                return True
+        return False
+
+    def _begin(self, record: Event, blocks: list[Block], prompt: _Prompt) -> None:
         self.flush()
+        self._recent.append(prompt)
         self._seam.forget()
         self.error = None
         new = self.task is not None and self.task not in self._used
@@ -89,6 +115,22 @@ class Telling:
         self._keep(self._turn, "\n".join(block["text"] for block in blocks))
         self._say(record, "turn/start", {})
         self._say(record, "user/message", {"content": blocks})
+
+    def doubt(self, record: Event, blocks: list[Block], source: str) -> None:
+        """An item in the user's name that looks as if Codex had put it there.
+
+        So it did, and `source` says what it is, unless an event says that it was typed: one before
+        it, or one behind it before anything else is said.
+        """
+        if not self._known(prompt_keys(blocks), "item"):
+            self._close()
+            self._doubts.append(_Doubt(record, blocks, source))
+
+    def _decide(self) -> None:
+        """What is in doubt still was not typed: nothing said so."""
+        doubts, self._doubts = self._doubts, []
+        for record, blocks, source in doubts:
+            self.note(record, blocks, source)
 
     def note(self, record: Event, blocks: list[Block], source: str) -> None:
         """Something that the model was told and nobody typed."""
@@ -134,6 +176,7 @@ class Telling:
 
     def _opened(self, record: Event) -> Answer:
         if self._answer is None:
+            self._decide()
             self._answer = Answer(record, self.model, self._turn)
         self._recent.clear()
         self.error = None
@@ -165,7 +208,12 @@ class Telling:
             self._say(record, "usage", data)
 
     def flush(self) -> None:
-        """End the open answer, if there is one: all of it was said."""
+        """End what is open: all of it was said."""
+        self._decide()
+        self._close()
+
+    def _close(self) -> None:
+        """End the open answer, if there is one."""
         answer, self._answer = self._answer, None
         if answer is None:
             return

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from perdure.lenses.deepseek_harness.content import member, usage_of
 from perdure.lenses.pieces import count, ident
 from perdure.model.event import Event
+from perdure.model.vocabulary.payloads import Block
 
 __all__ = ["PACKED", "Answer", "Key", "length", "usage_in"]
 
@@ -39,6 +40,8 @@ class Answer:
         turn: the turn it belongs to.
         pieces: data of `assistant/delta`, each with the stored event that told of it.
         usage: what it cost, and the stored event that told of it.
+        calls: data of `tool/call` of those of its calls that were begun, by their ids.
+        finished: the model's provider said that this is all of it.
         failed: the model's provider said that nothing will come of it.
 
     """
@@ -49,6 +52,8 @@ class Answer:
         self.turn = turn
         self.pieces: list[_Piece] = []
         self.usage: tuple[Event, dict[str, int]] | None = None
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.finished = False
         self.failed = False
 
     def row(self, record: Event, kind: str, row: dict[str, Any]) -> bool:
@@ -81,6 +86,7 @@ class Answer:
             self.usage = (_light(record), counts)
         elif kind == "finish":
             self.failed = member(chunk, "reason").get("kind") == "error"
+            self.finished = not self.failed
         return kind in _DELTAS or kind in _SILENT or kind in ("usage", "finish")
 
     def stream(self, record: Event, stream: list[Any]) -> bool:
@@ -96,6 +102,34 @@ class Answer:
                 read = False
         return read
 
+    def asked(self, key: Key, id: str) -> bool:
+        """Whether a call that was begun in this turn and step is one of the answer's."""
+        streamed = any(data.get("call") == id for _, data in self.pieces)
+        return streamed or (key == self.key and None not in key)
+
+    def whole(self) -> tuple[list[Block], bool]:
+        """The blocks of all that was streamed, and whether that is all that there was.
+
+        A call is one of them if it was begun; of another nobody can tell what was asked for.
+        """
+        texts: dict[tuple[str, int], list[str]] = {}
+        ids: dict[tuple[str, int], str] = {}
+        for _, data in self.pieces:
+            block = (data.get("kind", "text"), data.get("index", 0))
+            texts.setdefault(block, []).append(data["text"])
+            ids.setdefault(block, data.get("call", ""))
+        left, blocks, lost = dict(self.calls), list[Block](), False
+        for (kind, index), parts in texts.items():
+            call = left.pop(ids[kind, index], None) if kind == "arguments" else None
+            if call is not None:
+                blocks.append({"type": "tool-call", **call})
+            elif kind == "arguments":
+                lost = True
+            else:
+                blocks.append({"type": kind, "text": joined(parts)})
+        blocks += [{"type": "tool-call", **call} for call in left.values()]
+        return blocks, self.finished and not lost
+
     def _add(self, record: Event, kind: str, text: str, told: dict[str, Any]) -> None:
         if not text:
             return
@@ -107,6 +141,12 @@ class Answer:
         if kind == "arguments" and (call := ident(told.get("id"))) is not None:
             data["call"] = call
         self.pieces.append(_Piece(_light(record), data))
+
+
+def joined(parts: list[str]) -> str:
+    """The whole text; a character of which two parts hold one half each is one."""
+    text = "".join(parts)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def length(kind: str, data: object) -> int:

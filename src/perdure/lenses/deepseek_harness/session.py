@@ -33,6 +33,9 @@ _SPOKEN = frozenset(
 )
 """Messages, calls and results."""
 
+_OF_ANSWERS = frozenset({"assistant/message", "tool/call", "tool/result"})
+"""Of these it depends on what they name whether they end an answer that was streamed before."""
+
 _ENDS_ANSWER = frozenset(
     {"turn/start", "turn/end", "step/start", "step/end", "session/end-seed", "assistant/attempt"}
 )
@@ -56,14 +59,15 @@ class DeepseekHarness(Lens):
     """Reads deepseek-harness, in the shapes of all versions of the harness that are known.
 
     Turns are those of the harness, by their numbers. What was streamed is said again only where no
-    message tells what it came to. A compaction stands for the oldest messages; where messages in
+    message tells what it came to; where calls of it were begun, or the log ends in it, as a message
+    of what there is. A compaction stands for the oldest messages; where messages in
     the middle were replaced, what replaces them comes last and they stay. A result that was
     shortened later stays as it was. Usage in the events that a fork begins with is its parent's,
     and is not told again. Whole states (goal, plan mode, permissions, todos) are `state/set`.
     """
 
     name: ClassVar[str] = "deepseek-harness"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self) -> None:
         """Begin before the first record."""
@@ -114,8 +118,8 @@ class DeepseekHarness(Lens):
         return iter(out)
 
     def end(self) -> Iterator[Event]:
-        """What is still to be said when no further record comes: the pieces of an open answer."""
-        self._telling.abandon()
+        """What is still to be said when no further record comes: the open answer, as a message."""
+        self._telling.abandon(last=True)
         out, self._telling.out = self._telling.out, []
         return iter(out)
 
@@ -128,8 +132,8 @@ class DeepseekHarness(Lens):
         if reader is None or not isinstance(data, dict):
             return False
         if kind in _ENDS_ANSWER:
-            self._telling.new_step()
-        elif kind in _SPOKEN and kind != "assistant/message":
+            self._telling.new_step(again=kind == "assistant/attempt")
+        elif kind in _SPOKEN and kind not in _OF_ANSWERS:
             self._telling.abandon()
         return reader(Line(event, kind, seq, data, record))
 
@@ -291,14 +295,17 @@ class DeepseekHarness(Lens):
     def _call(self, line: Line) -> bool:
         id = ident(line.data.get("callId"))
         if id is None:
+            self._telling.abandon()
             return False
         data: dict[str, Any] = {"id": id, "name": name_of(line.data.get("name"))}
         data["arguments"] = arguments_of(line.data.get("arguments"))
+        self._telling.ran(line, data)
         self._telling.say(line, "tool/call", data, self._telling.turn_of(line))
         return True
 
     def _result(self, line: Line) -> bool:
         results = results_of(line.data)
+        self._telling.returned([each["id"] for each in results])
         ends = _range_of(line.record)
         if not results:
             return False

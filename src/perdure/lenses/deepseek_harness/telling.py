@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from perdure.lenses.deepseek_harness.answers import Answer, Key
 from perdure.lenses.pieces import count
 from perdure.model.event import Event
+from perdure.model.vocabulary.payloads import Block
 
 __all__ = ["Line", "Telling"]
 
@@ -123,39 +124,77 @@ class Telling:
             # What comes behind the message says nothing new.
             return Answer(key, None)
         if self._answer is None or self._answer.key != key:
-            self.abandon()
+            self._step_over(line)
             # The turn may begin with it.
             turn = self.turn_of(line)
             self._answer = Answer(key, turn)
         return self._answer
+
+    def _step_over(self, line: Line) -> None:
+        """Another answer begins: where the one before is told in pieces, these are all of it."""
+        before = self._answer
+        if before is not None and self.abandon(last=True) and before.key[1] is not None:
+            data = {"step": before.key[1], "interrupted": True}
+            self.say(line, "step/end", data, before.turn)
 
     def whole(self, line: Line) -> dict[str, int] | None:
         """A message tells what was streamed; what the chunks told of its cost is returned."""
         key, answer, usage = line.key, self._answer, None
         if answer is not None and answer.key == key:
             usage = None if answer.usage is None else answer.usage[1]
-            answer.pieces, answer.usage = [], None
+            answer.pieces, answer.usage, answer.calls = [], None, {}
         self.abandon()
         self._answered = None if None in key else key
         return usage
 
-    def new_step(self) -> None:
-        """No message comes any more for what was streamed before."""
-        self.abandon()
+    def ran(self, line: Line, data: dict[str, Any]) -> None:
+        """A call begins: one that was streamed belongs to that answer, whatever becomes of it."""
+        answer = self._answer
+        if answer is not None and answer.asked(line.key, data["id"]):
+            answer.calls[data["id"]] = data
+        else:
+            self.abandon()
+
+    def returned(self, ids: list[str]) -> None:
+        """Results come: those of calls of the open answer do not end it."""
+        if self._answer is None or not any(id in self._answer.calls for id in ids):
+            self.abandon()
+
+    def new_step(self, *, again: bool = False) -> None:
+        """No message comes any more for what was streamed before; `again`: it is asked for anew."""
+        self.abandon(last=not again)
         self._answered = None
 
-    def abandon(self) -> None:
-        """End the open answer: what was streamed of it is all that there is."""
+    def abandon(self, *, last: bool = False) -> bool:
+        """End the open answer: what was streamed of it is all that there is.
+
+        It is told as it was streamed, and True is returned; as a message where calls of it were
+        begun, which need one, or where no message of it can come any more (`last`).
+        """
         answer, self._answer = self._answer, None
         if answer is None:
-            return
-        told = [
-            self._said(record, "assistant/delta", data, turn=answer.turn)
-            for record, data in answer.pieces
-        ]
-        if answer.usage is not None:
-            record, usage = answer.usage
-            data = {**usage} | ({} if self.model is None else {"model": self.model})
-            told.append(self._said(record, "usage", data, turn=answer.turn))
+            return False
+        blocks, whole = answer.whole()
+        if blocks and (answer.calls or last):
+            told = [self._message(answer, blocks, whole=whole)]
+        else:
+            told = [
+                self._said(record, "assistant/delta", data, turn=answer.turn)
+                for record, data in answer.pieces
+            ]
+            if answer.usage is not None:
+                record, usage = answer.usage
+                told.append(self._said(record, "usage", usage | self._model(), turn=answer.turn))
         self.out += sorted(told + self._held, key=lambda event: event.seq)
         self._held = []
+        return any(event.type == "assistant/delta" for event in told)
+
+    def _message(self, answer: Answer, blocks: list[Block], *, whole: bool) -> Event:
+        data: dict[str, Any] = {"content": blocks, **self._model()}
+        data |= {} if answer.usage is None else {"usage": answer.usage[1]}
+        data |= {} if whole else {"interrupted": True}
+        first = answer.pieces[0].record if answer.pieces else self._held[0]
+        return self._said(first, "assistant/message", data, turn=answer.turn)
+
+    def _model(self) -> dict[str, Any]:
+        return {} if self.model is None else {"model": self.model}

@@ -551,7 +551,7 @@ def test_an_interrupt_leaves_no_transaction(path: Path, place: str, stored: bool
         if name == f"sqlite.{place}":
             raise Interrupt
 
-    with perdure.open(f"sqlite:{path}") as store:
+    with perdure.open(f"sqlite:{path}", index=False) as store:
         session = store.writer("a")
         before = session.position.seq
         crash.arm(hook=interrupt)

@@ -40,8 +40,8 @@ WHERE = ("zst", "raw", "sqlite")
 
 
 def opened(kind: str, folder: Path, **options: Any) -> perdure.Store:
-    """A store that keeps checkpoints at once: nobody is there to do it later."""
-    store = open_medium(kind, folder, **{"views": [Jumble()], **options})
+    """A store that keeps checkpoints at once: nobody is there to do it later, or reads beside it."""
+    store = open_medium(kind, folder, **{"views": [Jumble()], "index": False, **options})
     store._flusher.stop()
     return store
 

@@ -54,25 +54,29 @@ def damage(line: Line, session: str) -> None:
 
 
 def test_ls_lists_the_newest_first(line: Line, session: str, interrupted: str) -> None:
-    """A row of the listing says what is known without reading the log."""
-    rows = line.json("ls")["sessions"]
-    assert [row["id"] for row in rows] == [interrupted, session]
-    assert rows[1] == {
-        "id": "done",
-        "created_at": 1_700_000_000_000,
-        "status": "complete",
-        "events": 3,
-        "bytes": line.log(session).stat().st_size,
-        "cwd": "/srv/a",
-        "source": None,
-        "agent": "perdure",
-        "origin": None,
-        "relation": None,
-        "reason": None,
+    """A row of the listing says what a session is, and how it stands."""
+    found = line.json("ls")
+    assert found["coverage"] == {"sessions": 2, "indexed": 2, "skipped": 0, "reasons": []}
+    rows = {row["id"]: row for row in found["sessions"]}
+    assert {id: row["status"] for id, row in rows.items()} == {
+        session: "paused",
+        interrupted: "crashed",
     }
+    known = {
+        "created": 1_700_000_000_000,
+        "events": 3,
+        "size": line.log(session).stat().st_size,
+        "cwd": "/srv/a",
+        "program": "perdure",
+        "relation": None,
+        "problem": None,
+    }
+    assert {name: rows[session][name] for name in known} == known
+    times = [row["last_active"] for row in found["sessions"]]
+    assert times == sorted(times, reverse=True)
     text = line("ls").stdout.splitlines()
-    assert text[0].split() == ["STATUS", "CREATED", "(UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]
-    assert text[2].split()[:4] == ["complete", "2023-11-14", "22:13:20", "3"]
+    assert text[0].split() == ["STATUS", "LAST", "EVENT", "PROGRAM", "TITLE", "ID"]
+    assert {words.split()[-1] for words in text[1:]} == {session, interrupted}
 
 
 def test_ls_lists_damaged_sessions_with_their_reason(
@@ -82,9 +86,9 @@ def test_ls_lists_damaged_sessions_with_their_reason(
     log = line.log(interrupted)
     log.write_bytes(log.read_bytes().replace(b'"format":0', b'"format":1', 1))
     rows = {row["id"]: row for row in line.json("ls")["sessions"]}
-    assert rows[session]["status"] == "complete"
+    assert rows[session]["status"] == "paused"
     assert rows[interrupted]["status"] == "damaged"
-    assert rows[interrupted]["reason"] == "digest does not match"
+    assert rows[interrupted]["problem"] == "digest does not match"
     assert "(digest does not match)" in line("ls").stdout
 
 

@@ -41,16 +41,20 @@ def ids(store: perdure.Store, home: Home) -> dict[str, str]:
 def test_a_fork_of_an_import_is_listed_as_perdures_own(
     line: Line, store: perdure.Store, ids: dict[str, str]
 ) -> None:
-    """A fork is nobody's import: it has the agent perdure, and is marked as a fork."""
+    """A fork is nobody's import: it has the program perdure, and is marked as a fork."""
     with store.fork(ids["rollout"], new_id="mine") as fork, fork.turn() as turn:
         turn.user("go on")
-    rows = {row["id"]: row for row in line.json("ls", "--titles")["sessions"]}
-    assert (rows["mine"]["agent"], rows["mine"]["relation"]) == ("perdure", "fork")
-    assert (rows[ids["rollout"]]["agent"], rows[ids["rollout"]]["relation"]) == ("Codex", None)
+    rows = {row["id"]: row for row in line.json("ls")["sessions"]}
+    assert (rows["mine"]["program"], rows["mine"]["relation"]) == ("perdure", "fork")
+    assert (rows[ids["rollout"]]["program"], rows[ids["rollout"]]["relation"]) == ("codex", None)
     assert rows[ids["child"]]["relation"] == "subagent"
-    assert "  perdure, fork  " in line("ls", "--titles").stdout
-    listed = line.json("ls", "--agent", "codex")["sessions"]
-    assert [row["id"] for row in listed] == [ids["rollout"]]
+    shown = line("ls").stdout
+    assert "  perdure, fork  " in shown
+    below = next(row for row in shown.splitlines() if row.endswith(ids["child"]))
+    assert "└ " in below
+    for name in ("codex", "Codex"):
+        listed = line.json("ls", "--program", name)["sessions"]
+        assert [row["id"] for row in listed] == [ids["rollout"]]
     assert line.json("show", "mine")["import"] is None
 
 
@@ -59,14 +63,14 @@ def test_a_fork_in_its_own_agent_is_marked(line: Line, store: perdure.Store) -> 
     source = perdure.Source("codex", "b", None, "/srv/b.jsonl", "a", "fork")
     with store.create("other", vocabulary=None, source=source) as session:
         session.append("codex/record", "{}\n", key="0:0")
-    assert "  Codex, fork  " in line("ls", "--titles").stdout
+    assert "  Codex, fork  " in line("ls").stdout
 
 
 def test_times_that_nobody_knows_are_a_dash(line: Line, store: perdure.Store) -> None:
     """A time of 0, as formats write what they do not know, is not shown as a day of 1970."""
     with store.create("old", created_at=0, vocabulary=None) as session:
         session.append("note", 1, time=0)
-    for arguments in (["ls"], ["ls", "--titles"], ["log", "old"], ["show", "old"]):
+    for arguments in (["ls"], ["log", "old"], ["show", "old"]):
         shown = line(*arguments).stdout
         assert "1970" not in shown
         assert "  -  " in shown or "created_at - (0)" in shown
@@ -84,7 +88,7 @@ def test_titles_are_cut_to_the_width_of_the_terminal(
     columns = 110
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [sys.executable, "-m", "perdure", "--store", str(line.location), "ls", "--titles"]
+    command = [sys.executable, "-m", "perdure", "--store", str(line.location), "ls"]
     with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL, cwd=tmp_path):
         os.close(slave)
         received = b""
@@ -98,7 +102,7 @@ def test_titles_are_cut_to_the_width_of_the_terminal(
     _, shown = received.decode().splitlines()
     assert len(shown) == columns
     assert shown.endswith(f"…  {id}")
-    assert "a title " * 7 in line("ls", "--titles").stdout
+    assert "a title " * 7 in line("ls").stdout
 
 
 def test_show_tells_what_an_import_is(line: Line, home: Home, ids: dict[str, str]) -> None:

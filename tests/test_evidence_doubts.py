@@ -155,7 +155,7 @@ def test_verify_tells_what_it_was_told_itself(root: Path, monkeypatch: pytest.Mo
                 assert found.problems == []
             return found
 
-        monkeypatch.setattr("perdure.store.store.Inspection", meanwhile)
+        monkeypatch.setattr("perdure.store.looking.Inspection", meanwhile)
         assert store.verify("s").evidence is not None
 
 

@@ -143,6 +143,8 @@ def test_a_store_is_laid_out_as_the_page_says(tmp_path: Path, encoding: str) -> 
         "new": 0o700,
         "evidence.sqlite": 0o600,
         "evidence.sqlite-journal": 0o600,
+        "index.sqlite": 0o600,
+        "writing": 0o700,
     }
     assert root.lstat().st_mode & 0o7777 == 0o700
     facts = json.loads((root / "store.json").read_bytes())

@@ -344,7 +344,7 @@ HOSTILE_DIGESTS = [
 @pytest.mark.parametrize("digest", HOSTILE_DIGESTS, ids=range(len(HOSTILE_DIGESTS)))
 def test_digests_lead_nowhere(place: Path, digest: str) -> None:
     """What is no digest is refused at the call, before any path is made of it."""
-    with perdure.open(place / "root") as store:
+    with perdure.open(place / "root", index=False) as store:
         fill(store, ["s"])
         (place / "root/sessions/s/blobs/x").write_bytes(b"bait")
         before = everything_below(place)

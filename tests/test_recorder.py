@@ -662,7 +662,7 @@ def test_a_refusal_says_how_it_is_done(session: Session) -> None:
 
 
 def test_no_result_lands_behind_the_end_of_its_turn(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A turn that ends while a result is on its way ends behind it, or refuses it."""
     turn = session.turn("t")
@@ -684,7 +684,7 @@ def test_no_result_lands_behind_the_end_of_its_turn(
         turn.end()
         ended.set()
         assert result.result(PATIENCE).seq < session.position.seq
-    assert [*session._folding.events(0)][-1].type == "turn/end"
+    assert [*store.read_from(session.id)][-1].type == "turn/end"
 
 
 def test_a_callers_value_is_taken_at_the_call(store: Store, session: Session) -> None:

@@ -4,6 +4,7 @@ import importlib.metadata
 
 from perdure import errors
 from perdure.backends.base import Aside, Blob, Entry, Trashed
+from perdure.catalog.contract import Listed
 from perdure.durable.locks import Holder
 from perdure.evidence import Damage
 from perdure.model import Event, Header, Parent, Position, Source
@@ -16,14 +17,19 @@ from perdure.store import (
     Compacted,
     ContentReport,
     Copied,
+    Coverage,
     EvidenceState,
     Expiry,
     Extracted,
+    Found,
+    Hit,
     Inspection,
+    Listing,
     Missing,
     NotCopied,
     OutputRecorder,
     Prepared,
+    Refreshed,
     Relative,
     Repair,
     Report,
@@ -31,12 +37,15 @@ from perdure.store import (
     Session,
     Skipped,
     State,
+    Stats,
     Step,
     Store,
     Turn,
+    memory_tool,
 )
 from perdure.store import open_store as open  # noqa: A004
 from perdure.views.conversation import Branch
+from perdure.views.projection import Projection
 from perdure.views.view import History, Rows, View
 
 
@@ -57,16 +66,21 @@ __all__ = [
     "Compacted",
     "ContentReport",
     "Copied",
+    "Coverage",
     "Damage",
     "Entry",
     "Event",
     "EvidenceState",
     "Expiry",
     "Extracted",
+    "Found",
     "Header",
     "History",
+    "Hit",
     "Holder",
     "Inspection",
+    "Listed",
+    "Listing",
     "Missing",
     "NotCopied",
     "OutputRecorder",
@@ -74,6 +88,8 @@ __all__ = [
     "Position",
     "Prepared",
     "Problem",
+    "Projection",
+    "Refreshed",
     "Relative",
     "Repair",
     "Report",
@@ -83,6 +99,7 @@ __all__ = [
     "Skipped",
     "Source",
     "State",
+    "Stats",
     "Step",
     "Store",
     "Trashed",
@@ -90,5 +107,6 @@ __all__ = [
     "View",
     "Vocabulary",
     "errors",
+    "memory_tool",
     "open",
 ]

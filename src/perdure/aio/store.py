@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from perdure.aio.artifacts import StoreExtracting
 from perdure.aio.copying import StoreCopying
+from perdure.aio.finding import StoreFinding
 from perdure.aio.forking import StoreForking
 from perdure.aio.inspection import AsyncInspection
 from perdure.aio.keeping import StoreKeeping
@@ -30,6 +31,7 @@ from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Report, Session, Store
 from perdure.store import open_store as open_blocking
 from perdure.store.keeping import check_wait
+from perdure.views.projection import Projection
 from perdure.views.view import View
 
 __all__ = ["AsyncStore", "open_store"]
@@ -50,7 +52,13 @@ OTHER_THREADS = 16
 
 
 class AsyncStore(
-    StoreKeeping, StoreCopying, StoreResuming, StoreForking, StoreExtracting, ProcessBound
+    StoreFinding,
+    StoreKeeping,
+    StoreCopying,
+    StoreResuming,
+    StoreForking,
+    StoreExtracting,
+    ProcessBound,
 ):
     """Sessions in one place: `perdure.Store`, with `await` before what blocks.
 
@@ -436,6 +444,8 @@ def open_store(
     encoding: str | None = None,
     pack: bool = True,
     views: Sequence[View] = (),
+    index: bool = True,
+    projection: Projection | None = None,
     runtime: Runtime = SYSTEM,
 ) -> AsyncStore:
     """Open the store at `location`, as `perdure.open`; takes no time, so it is not awaited.
@@ -444,5 +454,13 @@ def open_store(
         InvalidValue: the location or an option is not known.
 
     """
-    store = open_blocking(location, encoding=encoding, pack=pack, views=views, runtime=runtime)
+    store = open_blocking(
+        location,
+        encoding=encoding,
+        pack=pack,
+        views=views,
+        index=index,
+        projection=projection,
+        runtime=runtime,
+    )
     return AsyncStore(store, runtime=runtime)

@@ -213,6 +213,21 @@ class Backend(ABC):
     def locate(self, session: str) -> str | None:
         """Absolute path of the session's log, whether or not it exists; None without files."""
 
+    # --- what an index follows -------------------------------------------------------------------
+
+    @property
+    def beside(self) -> str | None:
+        """Absolute path of the folder for what belongs to the medium; None without one."""
+        return None
+
+    def revisions(self) -> Iterator[tuple[str, str]]:
+        """Id and revision of every session, as in `entries`, but no header need be read."""
+        return ((entry.id, entry.revision) for entry in self.entries())
+
+    def arrangement(self) -> str | None:
+        """Opaque text that changes when sessions come or go; None if nobody can tell."""
+        return None
+
     # --- content ---------------------------------------------------------------------------------
 
     @abstractmethod

@@ -6,11 +6,15 @@ before the answer. So what a log holds does not depend on how often it was read 
 """
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from perdure.model.event import Event
 
-__all__ = ["KINDS", "Passage", "Passages"]
+__all__ = ["KINDS", "VERSION", "Passage", "Passages", "digest_of"]
+
+VERSION = 1
+"""Of what is a passage: what another version read has to be read anew."""
 
 KINDS = (
     "user",
@@ -61,6 +65,15 @@ class Passage(NamedTuple):
     call: str | None = None
 
 
+def digest_of(text: str) -> int:
+    """A text in a signed integer of 64 bits, which another one has by chance alone."""
+    found = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(found, "big", signed=True)
+
+
+_Stream = tuple[str | None, str | None, str]
+
+
 class Passages:
     """Reads the events of one session, in their order.
 
@@ -72,24 +85,43 @@ class Passages:
 
     def __init__(self) -> None:
         """Begin at the first event, or behind one where nothing was streamed."""
-        self._open: dict[str | None, list[Event]] = {}
+        # By whose they are, the turn, and which block of which answer or call.
+        self._open: dict[_Stream, list[Event]] = {}
+        # First and last event of streams that ended while others were open.
+        self._ended: list[tuple[int, int]] = []
 
     @property
     def floor(self) -> int | None:
-        """See the class."""
-        return min((pieces[0].seq for pieces in self._open.values()), default=None)
+        """See the class.
+
+        What ended and reaches past it has to be read again from its own beginning.
+        """
+        if not self._open:
+            return None
+        floor = min(pieces[0].seq for pieces in self._open.values())
+        for first, last in sorted(self._ended, reverse=True):
+            if first < floor <= last:
+                floor = first
+        return floor
 
     def read(self, event: Event) -> Iterator[Passage]:
         """The passages of the next event."""
         kind = event.type
         if kind == "assistant/delta":
-            self._open.setdefault(event.agent, []).append(event)
+            if isinstance(event.data, dict):
+                self._open.setdefault(_stream(event, event.data), []).append(event)
             return
         if kind == "assistant/message":
             # It repeats what was streamed of it.
-            self._open.pop(event.agent, None)
+            for stream in self._streams(event):
+                del self._open[stream]
         elif kind in ("turn/end", "step/end"):
-            yield from self._unfinished(event.agent)
+            for stream in self._streams(event):
+                pieces = self._open.pop(stream)
+                self._ended.append((pieces[0].seq, pieces[-1].seq))
+                yield from self._passage(pieces)
+            if not self._open:
+                self._ended.clear()
         tell = _TELLING.get(kind)
         if tell is not None and isinstance(event.data, dict):
             for passage_kind, text, call in tell(event.data):
@@ -100,18 +132,28 @@ class Passages:
 
     def end(self) -> Iterator[Passage]:
         """The answers that have not come by the end of the log."""
-        for agent in sorted(self._open, key=lambda agent: agent or ""):
-            yield from self._passage(self._open[agent])
+        for pieces in self._open.values():
+            yield from self._passage(pieces)
 
-    def _unfinished(self, agent: str | None) -> Iterator[Passage]:
-        yield from self._passage(self._open.pop(agent, []))
+    def _streams(self, event: Event) -> list[_Stream]:
+        """What was streamed by the agent of an event in its turn, and is open."""
+        return [stream for stream in self._open if stream[:2] == (event.agent, event.turn)]
 
-    def _passage(self, pieces: list[Event]) -> Iterator[Passage]:
+    @staticmethod
+    def _passage(pieces: list[Event]) -> Iterator[Passage]:
         texts = [data["text"] for data in (each.data for each in pieces) if _says(data)]
-        text = "".join(texts)
+        # A character may be cut between two pieces.
+        text = "".join(texts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         if text.strip():
             first = pieces[0]
             yield Passage(first.seq, "unfinished", text, first.agent, first.time, first.turn)
+
+
+def _stream(event: Event, data: dict[str, Any]) -> _Stream:
+    """Which answer or call a piece is of; what it leaves out is as usual."""
+    usual = (("kind", "text"), ("index", 0), ("call", None))
+    said = [data[name] if data.get(name) is not None else other for name, other in usual]
+    return event.agent, event.turn, repr(said)
 
 
 def _says(data: object) -> bool:

@@ -35,7 +35,8 @@ def source_lines(source: SourceReport, *, back: bool = False) -> list[str]:
 
 def _counts(source: SourceReport) -> str:
     if source.state == "gone":
-        return f"the file is not there any more; {output.counted(source.found, 'line')} kept in"
+        why = source.reason or "the file is not there any more"
+        return f"{why}; {output.counted(source.found, 'line')} kept in"
     said = output.counted(source.found, "line")
     if source.new and source.unchanged:
         said += f", {source.new} new"

@@ -10,7 +10,7 @@ from perdure.durable.appending import ReadFile
 from perdure.durable.files import Folder, status_of, translated, write_at
 from perdure.runtime import SYSTEM
 
-__all__ = ["append", "put", "read"]
+__all__ = ["append", "create", "put", "read"]
 
 _BUILDING = "."
 """What begins so was being built by a writer that died."""
@@ -27,6 +27,21 @@ def read(folder: Folder, name: str, most: int) -> bytes | None:
         return file.read(0, size) if size <= most else None
     finally:
         file.close()
+
+
+def create(folder: Folder, name: str, data: bytes) -> None:
+    """Create a file with `data`; who dies in the middle leaves it empty or torn.
+
+    Raises:
+        FileExistsError: the name is taken.
+
+    """
+    descriptor = folder.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        crash.point("derived.create")
+        _write(folder, name, descriptor, data, 0)
+    finally:
+        os.close(descriptor)
 
 
 def put(folder: Folder, name: str, data: bytes) -> None:

@@ -5,10 +5,13 @@ from perdure.store.artifacts import Artifact, Extracted, Skipped
 from perdure.store.content import Expiry
 from perdure.store.copying import Copied
 from perdure.store.families import Relative
+from perdure.store.found import Coverage, Found, Hit, Listing, Stats
+from perdure.store.indexer import Refreshed
 from perdure.store.inspection import Inspection
 from perdure.store.moving import NotCopied
 from perdure.store.output import OutputRecorder
 from perdure.store.prepared import Prepared
+from perdure.store.remembering import memory_tool
 from perdure.store.repair import Repair
 from perdure.store.resumed import Resumed
 from perdure.store.resuming import LAST, Last, Output
@@ -27,16 +30,21 @@ __all__ = [
     "Compacted",
     "ContentReport",
     "Copied",
+    "Coverage",
     "EvidenceState",
     "Expiry",
     "Extracted",
+    "Found",
+    "Hit",
     "Inspection",
     "Last",
+    "Listing",
     "Missing",
     "NotCopied",
     "Output",
     "OutputRecorder",
     "Prepared",
+    "Refreshed",
     "Relative",
     "Repair",
     "Report",
@@ -44,8 +52,10 @@ __all__ = [
     "Session",
     "Skipped",
     "State",
+    "Stats",
     "Step",
     "Store",
     "Turn",
+    "memory_tool",
     "open_store",
 ]

@@ -6,13 +6,12 @@ from typing import NamedTuple
 from perdure.lenses.lines import SourceLines
 from perdure.model.event import Event
 from perdure.model.header import Header
-from perdure.model.vocabulary import UserMessage, fitting
 from perdure.store.state import State
 from perdure.store.store import Store
+from perdure.views.listing import PREVIEW_CHARS, ListingView, listing
+from perdure.views.view import Rows
 
 __all__ = ["Abstract", "abstract_of"]
-
-_TITLE_CHARS = 200
 
 
 class Abstract(NamedTuple):
@@ -55,7 +54,7 @@ def _lines_of(header: Header | None) -> SourceLines | None:
     """What tells the lines of an import; None: it is none."""
     if header is None or header.source is None or not header.is_import:
         return None
-    return SourceLines(header.source.format)
+    return SourceLines.of(header)
 
 
 def _last_time(store: Store, id: str, seq: int, *, lines: SourceLines | None) -> int | None:
@@ -72,26 +71,17 @@ def _last_time(store: Store, id: str, seq: int, *, lines: SourceLines | None) ->
 
 
 def _first_prompt(events: Iterator[Event]) -> str | None:
-    """What a person typed first; what an agent said in a person's name has a source."""
+    """What a person typed first."""
+    view, rows = ListingView(), Rows()
     for event in events:
-        if event.type != "user/message":
-            continue
-        found = fitting(event)
-        if isinstance(found, UserMessage) and found.source is None:
-            text = " ".join(_texts(found.content)).strip()
-            if text:
-                return text
+        if event.type == "user/message":
+            view.apply(rows, event, lambda: iter(()))
+            if (found := listing(rows).preview) is not None:
+                return found
     return None
-
-
-def _texts(content: list[dict[str, object]]) -> Iterator[str]:
-    for block in content:
-        text = block.get("text") if block.get("type") == "text" else None
-        if isinstance(text, str):
-            yield text
 
 
 def _line(text: str) -> str:
     """On one line, and not longer than a line may be."""
-    words = " ".join(text[: _TITLE_CHARS * 8].split())
-    return words if len(words) <= _TITLE_CHARS else f"{words[: _TITLE_CHARS - 1]}…"
+    words = " ".join(text[: PREVIEW_CHARS * 8].split())
+    return words if len(words) <= PREVIEW_CHARS else f"{words[: PREVIEW_CHARS - 1]}…"

@@ -32,6 +32,7 @@ from perdure.recovery.closers import OpenWork
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher, weakly
 from perdure.store.folding import Folding
+from perdure.store.indexer import Indexer
 from perdure.store.queue import Accepted, Keys, Queue
 from perdure.store.survey import Survey
 from perdure.store.witness import Witness
@@ -62,6 +63,7 @@ class Committer:
         witness: Witness,
         survey: Survey,
         runtime: Runtime,
+        indexer: Indexer | None = None,
         pack: bool = True,
     ) -> None:
         """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes.
@@ -88,6 +90,9 @@ class Committer:
         # Weakly: a writer that everybody dropped is not kept for what can be made again.
         self._keep_later = weakly(self._keep_due)
         self._runtime = runtime
+        self._indexer = indexer
+        # What says that this session is being written, until the index has followed it; "" before.
+        self._mark: str | None = ""
         self._pack = pack
         self._pid = runtime.pid()
         # Reentrant, so that a signal handler that comes back is told rather than left to wait for
@@ -310,7 +315,11 @@ class Committer:
                 self._witness.announce(self.header)
                 self._hold = self._backend.publish(self.header, records, self._staged)
                 self._staged = None
+                # Not before: there may have been no store to put it into, and who looks for what
+                # a dead writer left sees that a session came.
+                self._mark_writing()
             else:
+                self._mark_writing()
                 self._backend.commit(self._hold, before, records)
             self._witness.moved(self.header, records[-1].position, records)
             if self._work is not None:
@@ -341,6 +350,10 @@ class Committer:
         finally:
             with self._mutex:
                 self._queue.settle(self.position.seq)
+
+    def _mark_writing(self) -> None:
+        if self._mark == "":
+            self._mark = None if self._indexer is None else self._indexer.begun(self.id)
 
     def _stage(self) -> Hold:
         """Room for content before the first commit; that one takes it over."""
@@ -449,6 +462,8 @@ class Committer:
                 raise self._unsaved(error) from error
             finally:
                 self._release()
+                if self._indexer is not None:
+                    self._indexer.left(self.id, self._mark or None)
 
     def _tidy_up(self) -> None:
         """What can be done while the session is still ours, and may as well fail."""

@@ -11,12 +11,20 @@ from typing import NamedTuple
 
 from perdure.backends.base import Backend
 from perdure.errors import PerdureError, SessionBusy, SessionNotFound
-from perdure.model.header import Header
+from perdure.model.header import Header, Source
 from perdure.store.inspection import damage
 from perdure.store.reading import Pages
 from perdure.store.retention import Retention
 
-__all__ = ["Relative", "children_of", "descendants_of", "lineage_of", "refuse_busy"]
+__all__ = [
+    "Relative",
+    "children_of",
+    "descendants_of",
+    "elders",
+    "lineage_of",
+    "one_machine",
+    "refuse_busy",
+]
 
 _SUBAGENT = "subagent"
 
@@ -61,17 +69,18 @@ def _headers(backend: Backend) -> dict[str, Header]:
     return {e.id: e.header for e in backend.entries() if e.header is not None}
 
 
-def _names(header: Header, elder: Header) -> bool:
-    """Whether an import comes from a session of this id of its own format."""
+def _names(header: Header, elder: Header, parent: str | None = None) -> bool:
+    """Whether an import comes from a session of this id of its own format; see `elders`."""
     source, other = header.source, elder.source
+    named = parent if source is None or source.parent is None else source.parent
     return (
         header.parent is None
         and source is not None
-        and source.parent is not None
+        and named is not None
         and other is not None
         and elder.vocabulary is None
         and elder.id != header.id
-        and (source.format, source.parent) == (other.format, other.id)
+        and (source.format, named) == (other.format, other.id)
     )
 
 
@@ -84,19 +93,25 @@ class _Imports:
             if each.is_import and each.source is not None:
                 self._by_id.setdefault((each.source.format, each.source.id), []).append(each)
 
-    def elders(self, header: Header) -> list[Header]:
-        """The sessions that an import names as the one it comes from.
-
-        The same session may have been found in several folders, and on several machines: what
-        stands nearest to it is meant.
-        """
+    def elders(self, header: Header, parent: str | None = None) -> list[Header]:
+        """See `elders`."""
         source = header.source
-        if source is None or source.parent is None:
+        if source is None:
             return []
-        found = self._by_id.get((source.format, source.parent), [])
-        found = [each for each in found if _names(header, each)]
+        found = self._by_id.get((source.format, source.parent or parent), [])
+        found = [each for each in found if _names(header, each, parent)]
         nearest = max((_nearness(each, header) for each in found), default=None)
         return [each for each in found if _nearness(each, header) == nearest]
+
+
+def elders(headers: Iterable[Header], header: Header, parent: str | None = None) -> list[Header]:
+    """Those of some sessions that an import comes from, by the id in its own format.
+
+    The same session may have been found in several folders, and on several machines: what stands
+    nearest to it is meant, and if that cannot be told, several are. `parent` is the id where the
+    header has none.
+    """
+    return _Imports(headers).elders(header, parent)
 
 
 def _nearness(one: Header, other: Header) -> tuple[bool, int]:
@@ -105,7 +120,17 @@ def _nearness(one: Header, other: Header) -> tuple[bool, int]:
         return False, 0
     paths = [(source.path or "").split("/") for source in (one.source, other.source)]
     same = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
-    return one.source.host == other.source.host, len(list(same))
+    return one_machine(one.source, other.source), len(list(same))
+
+
+def one_machine(one: Source, other: Source) -> bool:
+    """Whether two sources were found on the same machine, which may have been renamed meanwhile.
+
+    Machines may share a name: it tells only where nothing else is known.
+    """
+    if None in (one.machine, other.machine):
+        return one.host == other.host
+    return one.machine == other.machine
 
 
 def children_of(backend: Backend, session: str) -> list[Relative]:

@@ -98,22 +98,28 @@ class Folds:
 
     def begin(self, header: Header) -> Fold:
         """The fold of a log without events."""
-        return Fold(self.views, header, self._history(header))
+        return Fold(self.views, header, self.history(header))
 
-    def told(self, header: Header, seq: int) -> Iterator[Event]:
-        """What the events from `seq` on say in our vocabulary; of a log of ours, the events.
+    def told(self, header: Header, first: int, last: int) -> Iterator[Event]:
+        """What the events of these numbers say in our vocabulary; of a log of ours, the events.
 
         Raises:
             As `Pages.read`.
 
         """
-        return self._history(header).since(seq)
+        return self.history(header).between(first, last)
 
-    def _history(self, header: Header, starts: dict[int, int] | None = None) -> History:
-        return history_of(self._pages, header, self._content(header.id), starts)
+    def history(self, header: Header, starts: dict[int, int] | None = None) -> History:
+        """Reads the log for views that ask for it; for `starts` see `history_of`."""
+        return history_of(self._pages, header, self.content(header.id), starts)
 
-    def _content(self, session: str) -> Content:
+    def content(self, session: str) -> Content:
+        """Gives the content beside a log by its digest."""
         return lambda digest: b"".join(content_of(self._backend, session, digest))
+
+    def starts(self, header: Header) -> dict[int, int]:
+        """Where the generations of an imported source begin; reads everything."""
+        return starts_in(header, self._pages.read(header.id, 0, None))
 
     # --- loading ---------------------------------------------------------------------------------
 
@@ -165,15 +171,14 @@ class Folds:
         try:
             return self._from_the_start(header, stored, known, None)
         except RewrittenError:
-            starts = starts_in(header, self._pages.read(header.id, 0, None))
-            return self._from_the_start(header, stored, known, starts)
+            return self._from_the_start(header, stored, known, self.starts(header))
 
     def _from_the_start(
         self, header: Header, stored: Stored, known: Known, starts: dict[int, int] | None
     ) -> Loaded:
-        history = self._history(header, starts or {})
+        history = self.history(header, starts or {})
         fold, work = Fold(self.views, header, history), OpenWork()
-        lens = Translation(header, self._content(header.id), starts)
+        lens = Translation(header, self.content(header.id), starts)
         pieces = self._backend.scan(header.id, stored.begin)
         with Walk(header, pieces, known=known, begin=stored.begin) as walk:
             for record in walk.records():
@@ -232,7 +237,7 @@ class Folds:
 
     def _made_of(self, found: Checkpoint, header: Header, records: Iterable[Record]) -> Loaded:
         rows = found.rows()
-        history = self._history(header)
+        history = self.history(header)
         fold = Fold(self.views, header, history, rows=rows, position=found.position)
         fold.skipped.update(found.skipped)
         work = found.work()
@@ -348,9 +353,9 @@ class Folding:
         """The last event that the stored checkpoint takes into account; -1 if none is known of."""
         return self._keeper.seq
 
-    def events(self, seq: int) -> Iterator[Event]:
-        """Events of the session from `seq` on, in our vocabulary."""
-        return self._folds.told(self._header, seq)
+    def events(self, first: int, last: int) -> Iterator[Event]:
+        """Events of the session, in our vocabulary."""
+        return self._folds.told(self._header, first, last)
 
     def fold(self, position: Position) -> Fold:
         """The rows at the position of the writer; they stay as they are.

@@ -138,7 +138,7 @@ class Forking(ABC):
         """
         if parent.source is None or seq < 0:
             return []
-        lines = SourceLines(parent.source.format)
+        lines = SourceLines.of(parent)
         begun = lines.begun(self._pages.read(parent.id, 0, None), seq)
         holding = self._folds.starts(parent) if begun else {}
         return [(each, holding[each]) for each in sorted(begun or ()) if each in holding]

@@ -231,8 +231,8 @@ class Inspection(Viewing):
         self._loaded = None if revision is None else (revision, loaded)
         return loaded
 
-    def _events_from(self, seq: int) -> Iterator[Event]:
-        return self._load().history.since(seq)
+    def _events_between(self, first: int, last: int) -> Iterator[Event]:
+        return self._load().history.between(first, last)
 
     @property
     def understanding(self) -> Understanding | None:

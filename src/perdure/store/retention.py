@@ -76,6 +76,7 @@ class Retention:
             self._witness.push()
         trashed = self._backend.discard(session, self._bury)
         self._witness.drop(session)
+        self._witness.changed(session)
         return trashed
 
     def _bury(self, trashed: Trashed) -> None:
@@ -93,6 +94,7 @@ class Retention:
         self._witness.about_to_write(session)
         with self.telling(session):
             self._backend.restore(session, lambda: self._unbury(session))
+        self._witness.changed(session)
 
     def _unbury(self, session: str) -> None:
         # A tombstone that stays is removed by the next writer.

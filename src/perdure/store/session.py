@@ -219,8 +219,8 @@ class Session(Committer, Viewing, Recording, Saving, Delegating):
                 return
             yield part
 
-    def _events_from(self, seq: int) -> Iterator[Event]:
-        return self._folding.events(seq)
+    def _events_between(self, first: int, last: int) -> Iterator[Event]:
+        return self._folding.events(first, last)
 
     def _content_of(self, digest: str) -> bytes:
         return b"".join(content_of(self._backend, self.id, digest))

@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, Self
@@ -13,7 +13,6 @@ from perdure.backends.base import Backend, Entry, Hold, Tail
 from perdure.errors import (
     InvalidValue,
     PerdureError,
-    PersistenceDisabled,
     SessionDamaged,
     SessionExists,
     SessionNotFound,
@@ -23,36 +22,33 @@ from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id, new_header
 from perdure.model.record import Position, seal
-from perdure.recovery.walk import Known, Problem
+from perdure.recovery.walk import Known
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.artifacts import Extracting
 from perdure.store.batches import append_to, batch_of, meant_of
+from perdure.store.cataloguing import Cataloguing, cataloguing_of
 from perdure.store.checkpoints import Handy
 from perdure.store.closing import close_behind
 from perdure.store.flusher import Flusher
 from perdure.store.folding import Folding, Folds
 from perdure.store.forking import Forking
-from perdure.store.inspection import Inspection, raw_lines
+from perdure.store.inspection import Inspection
 from perdure.store.keeping import Keeping, check_wait
+from perdure.store.looking import Looking
 from perdure.store.moving import Moving
 from perdure.store.opening import Quick, settled, verified
+from perdure.store.passage_texts import PassageTexts
 from perdure.store.prepared import Prepared
 from perdure.store.queue import Keys
 from perdure.store.reading import Pages
+from perdure.store.remembering import Remembering
 from perdure.store.resuming import Resuming
 from perdure.store.retention import Retention
 from perdure.store.session import Session
 from perdure.store.survey import Facts, Survey
-from perdure.store.verification import (
-    Report,
-    missing,
-    unreadable,
-    verify_columns,
-    verify_content,
-    verify_session,
-)
 from perdure.store.witness import Witness
+from perdure.views.projection import Projection
 from perdure.views.view import View
 
 __all__ = ["Store", "open_store"]
@@ -66,7 +62,7 @@ Events = list[Event]
 Batch = Sequence[Mapping[str, Any]]
 
 
-class Store(Keeping, Moving, Resuming, Forking, Extracting):
+class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting):
     """Sessions in one place. A context manager; `perdure.open` makes one."""
 
     def __init__(
@@ -77,10 +73,12 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         pack: bool = True,
         views: Sequence[View] = (),
         flusher: Flusher | None = None,
+        cataloguing: Cataloguing | None = None,
     ) -> None:
         """Serve the sessions of `backend`; `pack=False` stores every event as its own record.
 
-        `views` are a user's own, beside those that every session has.
+        `views` are a user's own, beside those that every session has. Without `cataloguing`
+        sessions are neither listed by what they say nor searched.
 
         Raises:
             InvalidValue: a view is none, or its name is taken.
@@ -96,6 +94,12 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         self._pages = Pages(backend, self._witness)
         self._own_views = views
         self._folds = Folds(backend, self._witness, self._pages, views)
+        self._texts = PassageTexts(backend, self._pages, self._folds)
+        self._cataloguing = cataloguing
+        self._indexer = None
+        if cataloguing is not None:
+            made = cataloguing.indexer(backend, self._witness, self._folds, runtime)
+            self._indexer = self._witness.follower = made
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back; the flusher keeps one with
         # buffered events. In the order of their beginnings, not of where they lie in memory.
@@ -141,6 +145,7 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
                     pack=self._pack,
                     views=self._own_views,
                     flusher=self._flusher,
+                    cataloguing=self._cataloguing,
                 )
             below = self._below[parts[0]]
         return below.namespace(*parts[1:])
@@ -278,6 +283,7 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
             witness=self._witness,
             survey=self._survey,
             runtime=self._runtime,
+            indexer=self._indexer,
             pack=self._pack,
         )
         with self._mutex:
@@ -296,6 +302,9 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         raise SessionDamaged(id, f"event {seq} is not there any more", record=seq)
 
     def _read_keys(self, id: str) -> Keys:
+        known = None if self._indexer is None else self._indexer.keys(id)
+        if known is not None:
+            return known
         _, facts = verified(self._backend, self._witness, id, self._survey.read)
         return facts.keys or {}
 
@@ -334,16 +343,6 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def inspect(self, id: str) -> Inspection:
-        """A session as found; nothing is written and nobody is waited for.
-
-        Raises:
-            SessionNotFound: there is none.
-
-        """
-        with self._retention.telling(id):
-            return self._inspection(id)
-
     def load(self, id: str, *, wait: float = 0.0) -> Inspection:
         """As `inspect`, after everything was verified and closers were committed.
 
@@ -353,80 +352,6 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         """
         self._take(id, wait, None).close()
         return self._inspection(id)
-
-    def _inspection(self, id: str, progress: Callable[[int], None] | None = None) -> Inspection:
-        return Inspection(
-            self._backend, id, self._survey, self._witness, self._folds, progress=progress
-        )
-
-    def read_from(
-        self, id: str, seq: int = 0, types: Collection[str] | None = None
-    ) -> Iterator[Event]:
-        """Stored events from `seq` on: no closers, no repair; empty at or past the end.
-
-        What is read is verified: checksums, links, and the acknowledged end. `types` filters after
-        that.
-
-        Raises:
-            InvalidValue: `seq` is not a count.
-            SessionNotFound: there is none.
-            SessionDamaged: raised by the iteration, after the last event that holds.
-            FormatUnsupported: another version wrote it.
-
-        """
-        with self._retention.telling(id):
-            return self._pages.read(id, seq, types)
-
-    def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
-        """The stored lines as they are, unjudged: what stands in place of the header, then records.
-
-        With `seq` the header and the records before that event are left out. A place that holds no
-        lines comes as a `Problem`.
-
-        Raises:
-            SessionNotFound: there is none.
-
-        """
-        with self._retention.telling(id):
-            return raw_lines(self._backend, id, seq)
-
-    def verify(self, id: str, *, progress: Callable[[int], None] | None = None) -> Report:
-        """Read everything of one session, its content too; one that vanished is called missing.
-
-        `progress` is called every few thousand events with the number of those verified so far.
-
-        Raises:
-            SessionNotFound: there is none, and there was none.
-
-        """
-        try:
-            with self._retention.telling(id):
-                found = self._inspection(id, progress)
-            report = verify_session(found)
-            content = verify_content(self._backend, id, found.expired)
-            problems = [*report.problems, *verify_columns(self._backend, id)]
-            return report._replace(problems=problems, evidence=found.unreadable, content=content)
-        except SessionNotFound as error:
-            gone = self._retention.missing_one(id) if error.deleted_at is None else None
-            if gone is None:
-                raise
-            return missing(id, gone.position)
-        except (InvalidValue, PersistenceDisabled):
-            raise
-        except PerdureError as error:
-            return unreadable(id, error)
-
-    def list(self) -> Entries:
-        """Every stored session: header, or the problem that hides it; no log is read."""
-        return [*self._backend.entries()]
-
-    def list_snapshots(self) -> Entries:
-        """As `list`; `revision` tells whether a session changed since it was seen last."""
-        return self.list()
-
-    def locate(self, session: Header | str) -> str | None:
-        """Absolute path of a session's log, existing or not; None where there are no files."""
-        return self._backend.locate(session.id if isinstance(session, Header) else session)
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -451,6 +376,11 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
                 failures.append(error)
         with suppress(PerdureError):
             self._witness.push()
+        if self._indexer is not None and self._cataloguing is not None:
+            self._indexer.drain()
+            if not self._is_below:
+                self._cataloguing.flusher.stop()
+                self._cataloguing.catalog.close()
         self._backend.close()
         if failures:
             raise failures[0]
@@ -461,6 +391,8 @@ class Store(Keeping, Moving, Resuming, Forking, Extracting):
         self._sessions = weakref.WeakValueDictionary()
         self._witness.reset()
         self._survey.reset()
+        if self._indexer is not None:
+            self._indexer.reset()
 
     def __reduce__(self) -> NoReturn:
         """Its locks and threads belong to its process."""
@@ -481,6 +413,8 @@ def open_store(
     encoding: str | None = None,
     pack: bool = True,
     views: Sequence[View] = (),
+    index: bool = True,
+    projection: Projection | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Store:
     """Open the store at `location`: a path or `dir:PATH` for a folder, `sqlite:PATH` for a file.
@@ -489,6 +423,8 @@ def open_store(
     a bundle; `memory:` goes with the object, `none:` keeps nothing. Nothing is created before the
     first commit. `encoding` of new sessions in a folder is "zst" (compressed, the default) or "raw"
     (plain lines). `views` are folds of yours, kept beside every session's; each has its own name.
+    A thread keeps an index for `sessions` and `search`; with `index=False` there is neither.
+    `projection` is a column of yours in the listing.
 
     Raises:
         InvalidValue: the location or an option is not known, or a view cannot be.
@@ -497,4 +433,5 @@ def open_store(
     if encoding is not None and (type(encoding) is not str or encoding not in ("zst", "raw")):
         raise InvalidValue("encoding", f"{values.shown(encoding)} is not 'zst' or 'raw'")
     backend = open_backend(location, runtime=runtime, encoding=encoding)
-    return Store(backend, runtime=runtime, pack=pack, views=views)
+    cataloguing = cataloguing_of(backend, projection, runtime) if index else None
+    return Store(backend, runtime=runtime, pack=pack, views=views, cataloguing=cataloguing)

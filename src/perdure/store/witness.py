@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from perdure.backends.base import Backend, Tail
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
@@ -21,7 +21,7 @@ from perdure.recovery.walk import Known, Problem
 from perdure.runtime import Runtime
 from perdure.store.flusher import DELAY_SECONDS, Flusher
 
-__all__ = ["EVIDENCE_DELAY_SECONDS", "EvidenceState", "Witness", "known_of", "last_of"]
+__all__ = ["EVIDENCE_DELAY_SECONDS", "EvidenceState", "Follower", "Witness", "known_of", "last_of"]
 
 EVIDENCE_DELAY_SECONDS = 5.0
 """Evidence is at most this old, and no older than the end of the last turn."""
@@ -65,8 +65,20 @@ def known_of(header: Header, tail: Tail, seen: Sequence[Seen]) -> Known:
     return Known(slot, mine if mine != slot else None)
 
 
+class Follower(Protocol):
+    """Whoever is told what becomes of sessions."""
+
+    def moved(self, session: str, records: Sequence[Record]) -> None:
+        """Records were committed; none: something else changed."""
+
+
 class Witness:
-    """Remembers the sessions of one namespace."""
+    """Remembers the sessions of one namespace.
+
+    Attributes:
+        follower: is told of every change, or None.
+
+    """
 
     def __init__(self, backend: Backend, flusher: Flusher, runtime: Runtime) -> None:
         """Open nothing yet."""
@@ -75,6 +87,7 @@ class Witness:
         self._backend = backend
         self._flusher = flusher
         self._runtime = runtime
+        self.follower: Follower | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -151,6 +164,7 @@ class Witness:
         """The log is durable up to `position`; noted within seconds, and soon after a turn."""
         if not self._backend.persistent:
             return
+        self.changed(header.id, records)
         soon = not records or any(record.type == "turn/end" for record in records)
         with self._mutex:
             seen_at = max(self._runtime.now_ms(), self._settled.get(header.id, -1) + 1)
@@ -162,6 +176,11 @@ class Witness:
         if due and not self._flusher.schedule(self._push, delay):
             # Nobody does it now; the next commit asks again.
             self._soon = None
+
+    def changed(self, session: str, records: Sequence[Record] = ()) -> None:
+        """Something became of a session that whoever follows it should look at."""
+        if self.follower is not None:
+            self.follower.moved(session, records)
 
     def _push(self) -> None:
         # What could not be noted is not lost: the logs and their tail slots are there.

@@ -66,7 +66,7 @@ class ScriptedRuntime(Runtime):
 
 def open_folder(path: str, encoding: str, runtime: Runtime) -> Store:
     """A directory store: the opener that the harness uses where none is named."""
-    return open_store(path, encoding=encoding, runtime=runtime)
+    return open_store(path, encoding=encoding, runtime=runtime, index=False)
 
 
 class Conversation:

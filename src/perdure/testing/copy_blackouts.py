@@ -69,7 +69,7 @@ class _Film(NamedTuple):
 
         executioner = Executioner(death, note, observer=observer)
         executioner.arm()
-        with open_store(self.source) as source, self.open(self.place) as target:
+        with open_store(self.source, index=False) as source, self.open(self.place) as target:
             source.copy_all(target, progress=tell)
             note(Note("visits", facts={"names": executioner.names}))
 
@@ -115,7 +115,10 @@ class _Run:
         told = f"{note.session} {note.facts} {policy}"
         crash.arm(without_sync=True)
         try:
-            with open_store(self.film.source) as source, self.film.open(image) as target:
+            with (
+                open_store(self.film.source, index=False) as source,
+                self.film.open(image) as target,
+            ):
                 try:
                     _check_kept(source, target, note)
                 except (Finding, PerdureError) as error:
@@ -197,12 +200,12 @@ def _black_out(
 
     def prepared() -> _Run:
         """A run before its death; a destination that is continued is made anew each time."""
-        with open_store(source, encoding="raw") as store:
+        with open_store(source, encoding="raw", index=False) as store:
             _write(store, 0)
         run = _Run(folder, source, kind, opener)
         if scene == "continued":
             run.copy()
-            with open_store(source) as store:
+            with open_store(source, index=False) as store:
                 _write(store, 1)
         return run
 

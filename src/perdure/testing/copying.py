@@ -52,8 +52,10 @@ _TORN = b'{"seq":7,"prev":"torn'
 def open_any(path: str, kind: str, runtime: Runtime) -> Store:
     """A store of this kind: the opener that the harness uses where none is named."""
     if kind in ("zst", "raw"):
-        return open_store(path, encoding=kind, runtime=runtime)
-    return open_store(f"{kind}:{path}{'.perdure' if kind == 'bundle' else ''}", runtime=runtime)
+        return open_store(path, encoding=kind, runtime=runtime, index=False)
+    return open_store(
+        f"{kind}:{path}{'.perdure' if kind == 'bundle' else ''}", runtime=runtime, index=False
+    )
 
 
 # --- what is copied ------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ def open_any(path: str, kind: str, runtime: Runtime) -> Store:
 
 def _write_half(path: str) -> None:
     """A store in an early state, of plain lines."""
-    with open_store(path, encoding="raw") as store:
+    with open_store(path, encoding="raw", index=False) as store:
         for space in (store, store.namespace(*_TENANT)):
             with space.create("long", cwd="/srv") as session:
                 for number in range(5):
@@ -81,7 +83,7 @@ def _write_half(path: str) -> None:
 
 def _write_rest(path: str) -> None:
     """What came later: more events and content, what expired, was deleted, damaged, accepted."""
-    with open_store(path) as store:
+    with open_store(path, index=False) as store:
         for space in (store, store.namespace(*_TENANT)):
             with space.writer("long") as session:
                 for number in range(7):
@@ -102,7 +104,7 @@ def _write_rest(path: str) -> None:
         log.write(b"#")
     with open(logs["open"], "ab") as log:
         log.write(_TORN)
-    with open_store(path) as store:
+    with open_store(path, index=False) as store:
         store.accept("accepted")
 
 
@@ -135,7 +137,7 @@ class _Source:
         self.path = path
         self.bytes = _bytes_below(path)
         self.sessions: dict[_Name, _Session] = {}
-        with open_store(path) as store:
+        with open_store(path, index=False) as store:
             for parts in ((), _TENANT):
                 space = store.namespace(*parts)
                 for entry in space.list():
@@ -250,7 +252,7 @@ class _Stage:
     def _copy(self, run: _Run, death: Death, note: Callable[[Note], None]) -> None:
         rehearsal = death == Death()
         executioner = Executioner(death, note, observer=_ignore if rehearsal else None)
-        with open_store(self.source.path) as source, self._open(run) as target:
+        with open_store(self.source.path, index=False) as source, self._open(run) as target:
             executioner.arm()
             source.copy_all(target)
         halves = {half: executioner.told[half] for half in (HALF, SQLITE_HALF)}
@@ -288,7 +290,7 @@ class _Stage:
 
     def _finish(self, run: _Run) -> None:
         """Copied to the end, it is as if nobody had died; once more, and nothing happens."""
-        with open_store(self.source.path) as source, self._open(run) as target:
+        with open_store(self.source.path, index=False) as source, self._open(run) as target:
             outcomes = source.copy_all(target)
         failed = [each for each in outcomes if not isinstance(each, Copied)]
         if [(each.session, type(each.error)) for each in failed] != [("kept out", SessionDamaged)]:
@@ -301,7 +303,7 @@ class _Stage:
             remembered = _remembered(target)
             if remembered != self.source.remembered:
                 raise Finding(f"{remembered} is remembered, not {self.source.remembered}")
-        with open_store(self.source.path) as source, self._open(run) as target:
+        with open_store(self.source.path, index=False) as source, self._open(run) as target:
             again = [each for each in source.copy_all(target) if isinstance(each, Copied)]
         if {(each.status, each.events, each.blobs) for each in again} != {("unchanged", 0, 0)}:
             raise Finding(f"copied again: {again}")
@@ -384,7 +386,7 @@ def _prepared(folder: str, kinds: Sequence[str], opener: Opener) -> _Stage:
         base = os.path.join(bases, kind)
         os.mkdir(base, 0o700)
         with (
-            open_store(path) as source,
+            open_store(path, index=False) as source,
             opener(os.path.join(base, "target"), kind, SYSTEM) as target,
         ):
             for parts in ((), _TENANT):

@@ -18,4 +18,4 @@ FILES = {"zst": ("sqlite", "store.db"), "raw": ("bundle", "store.perdure")}
 def open_database(path: str, encoding: str, runtime: Runtime) -> Store:
     """The database in the folder `path`; nothing is made before the first write."""
     scheme, name = FILES[encoding]
-    return open_store(f"{scheme}:{os.path.join(path, name)}", runtime=runtime)
+    return open_store(f"{scheme}:{os.path.join(path, name)}", runtime=runtime, index=False)

@@ -189,7 +189,7 @@ def _orders() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _main() -> None:
     path, encoding = sys.argv[1:]
-    with open_store(path, encoding=encoding) as store:
+    with open_store(path, encoding=encoding, index=False) as store:
         body = _Body(store)
         for order, facts in _orders():
             answer = getattr(body, order)(**facts)

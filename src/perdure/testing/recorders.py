@@ -39,8 +39,8 @@ Effects = Callable[[Session, str, Told], None]
 def open_place(kind: str, folder: str) -> Store:
     """The store of this kind in a folder."""
     if kind == "sqlite":
-        return open_store(f"sqlite:{folder}/store.db", runtime=SYSTEM)
-    return open_store(os.path.join(folder, "store"), encoding=kind, runtime=SYSTEM)
+        return open_store(f"sqlite:{folder}/store.db", runtime=SYSTEM, index=False)
+    return open_store(os.path.join(folder, "store"), encoding=kind, runtime=SYSTEM, index=False)
 
 
 class _World:

@@ -323,6 +323,17 @@ class SqliteBackend(RepairingBackend, DerivingBackend):
                 )
             page = self._page(page[-1].name)
 
+    @property
+    def beside(self) -> str | None:
+        # A bundle is for handing on: nothing is put beside it for those who look into it.
+        return self._medium.beside if self.kind is schema.STORE else None
+
+    def revisions(self) -> Iterator[tuple[str, str]]:
+        page = self._page("")
+        while page:
+            yield from ((found.id, self._revision(found)) for found in page)
+            page = self._page(page[-1].name)
+
     def _page(self, behind: str | bytes) -> list[Found]:
         nothing: list[Found] = []
         return self._ask(lambda db: trash.page(db, self._namespace, behind), nothing)

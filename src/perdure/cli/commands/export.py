@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.errors import InvalidValue, PerdureError, SessionNotFound
 from perdure.store import Store
+
+if TYPE_CHECKING:
+    from perdure.importers.restoring import Restored
 
 __all__ = ["SOURCE", "command"]
 
@@ -41,7 +45,12 @@ _LOGS = ("-wal", "-journal")
     "--generation",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Of a source that was rewritten: as it was before; 0 is as it was found first.",
+    help="Of a source that was rewritten: as it was before; 0 is before its first rewrite.",
+)
+@click.option(
+    "--with-files",
+    is_flag=True,
+    help="With a source also what belongs to it: files beside it, and those of sub-agents.",
 )
 @json_option
 @click.pass_context
@@ -52,6 +61,7 @@ def command(
     target: str,
     form: str,
     generation: int | None,
+    with_files: bool,
     as_json: bool,
 ) -> int:
     """Write a session with its sub-agents to one file, or the file that it was imported from.
@@ -62,19 +72,25 @@ def command(
     it, and every command does with `--store FILE`.
 
     With --format source, of an import: its source, byte for byte as it was found, in a new file
-    with mode 0600; - is the output.
+    with mode 0600; - is the output. With --with-files also the files beside it and those of its
+    sub-agents, in the folder of FILE and below it, by the names that they had beside the source.
+    Nothing is written over, nor outside of that folder; what could not be written is named.
 
     JSON: {session, format, file, sessions and not_tried: as `perdure copy`}; of a source {session,
-    format, file, generation, size, compressed}, where compressed says that the bytes are those of
-    a compressed file. Exit codes as `perdure copy`; 2 if the session is no import.
+    format, file, generation, size, compressed, written: [name], skipped: [{name, reason}]}, where
+    compressed says that the bytes are those of a compressed file; written and skipped are of
+    --with-files. Exit codes as `perdure copy`; 1 if a file was skipped, 2 if the session is no
+    import.
     """
     store = opened(ctx)
     session = meant(store, session)
     if form == SOURCE:
-        _export_source(ctx, store, session, target, generation, as_json=as_json)
-        return Exit.OK
-    if generation is not None:
-        raise click.UsageError(f"--generation goes with --format {SOURCE}", ctx=ctx)
+        return _export_source(
+            ctx, store, session, target, generation, with_files=with_files, as_json=as_json
+        )
+    if generation is not None or with_files:
+        what = "--with-files" if generation is None else "--generation"
+        raise click.UsageError(f"{what} goes with --format {SOURCE}", ctx=ctx)
     headers = _family(store, session)
     told = Told(as_json=as_json)
     backend = bundle_at(target)
@@ -107,8 +123,9 @@ def _export_source(
     target: str,
     generation: int | None,
     *,
+    with_files: bool,
     as_json: bool,
-) -> None:
+) -> Exit:
     """Write the source of an import to a new file, or print it.
 
     Raises:
@@ -116,10 +133,12 @@ def _export_source(
         PerdureError: the file exists; or as `source_bytes`.
 
     """
+    from perdure.importers.restoring import Restored
     from perdure.importers.stored_lines import last_generation, source_bytes, stored_parts
 
-    if target == "-" and as_json:
-        raise click.UsageError("--json and - do not go together", ctx=ctx)
+    if target == "-" and (as_json or with_files):
+        what = "--json" if as_json else "--with-files"
+        raise click.UsageError(f"{what} and - do not go together", ctx=ctx)
     header = store.inspect(session).header
     last = last_generation(store, session)
     if header is not None and not header.is_import:
@@ -135,16 +154,31 @@ def _export_source(
     if target == "-":
         what = f"the source of {session}"
         put_out(what, lambda: source_bytes(store, session, generation), force=False)
-        return
+        return Exit.OK
     counted = Counted(source_bytes(store, session, generation))
     write_new(target, counted)
+    more = _write_files(store, session, target, generation) if with_files else Restored((), ())
     if as_json:
         name = str(Path(target).absolute())
         body = {"session": session, "format": SOURCE, "file": name}
         of = last if generation is None else generation
-        output.document({**body, "generation": of, "size": counted.size, "compressed": squeezed})
+        facts = {"generation": of, "size": counted.size, "compressed": squeezed}
+        skipped = [each._asdict() for each in more.skipped]
+        output.document({**body, **facts, "written": [*more.written], "skipped": skipped})
     else:
         output.line(f"{output.counted(counted.size, 'byte')} in {target}")
+        if with_files:
+            output.line(f"{output.counted(len(more.written), 'file')} besides")
+        for name, reason in more.skipped:
+            output.warning(f"{name} was not written: {reason}")
+    return Exit.FAILED if more.skipped else Exit.OK
+
+
+def _write_files(store: Store, session: str, target: str, generation: int | None) -> "Restored":
+    from perdure.importers.restoring import belongings, restore
+
+    files = belongings(store, session, generation)
+    return restore(files.items(), os.path.dirname(target) or ".")  # noqa: PTH120
 
 
 def _family(store: Store, session: str) -> dict[str, str]:

@@ -33,8 +33,8 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
 
     JSON: {format, states: {state: number}, found, new, unchanged, large, problem_count, sources:
     [{path, format, session, state, found, new, unchanged, large, problems: [{path, line, offset,
-    reason}], problem_count, skipped, error: {code, message, hint}}]}, as `perdure sync`. Exit code
-    1 if a file could not be imported, or if no line of it was sound.
+    reason}], problem_count, skipped, error: {code, message, hint}, reason}]}, as `perdure sync`.
+    Exit code 1 if a file could not be imported, or if no line of it was sound.
 
     A bundle's sessions are copied as by `perdure copy`, and so are JSON and exit codes: {format,
     sources: [{path, sessions, not_tried}]}. The file may be anybody's: it is only read, and what it

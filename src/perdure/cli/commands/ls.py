@@ -1,25 +1,33 @@
-"""`perdure ls`: every session of the store, the newest first."""
+"""`perdure ls`: the sessions of the store, those at work last first."""
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from perdure.backends.base import Entry
+from perdure.catalog.contract import SORTS, Listed
 from perdure.cli import output
+from perdure.cli.finding import (
+    indexed,
+    listed_json,
+    local_time,
+    program_name,
+    programs_meant,
+    say_coverage,
+    time_options,
+)
 from perdure.cli.options import json_option, opened
-from perdure.cli.progress import Progress
-from perdure.errors import PerdureError, StorageFull, StorageUnavailable
-from perdure.lenses import lens_of
-from perdure.model.header import Header
 from perdure.store import Store
-from perdure.store.abstract import Abstract, abstract_of
+from perdure.store.found import Listing
 
 __all__ = ["command"]
 
-_OWN = "perdure"
-"""Whose sessions are no imports."""
+_STATUSES = ("running", "paused", "completed", "crashed", "interrupted", "damaged")
+_RELATIONS = {None: "", "subagent": ", sub-agent"}
+
+_NO_FILTERS = ("as_json", "flat", "limit", "sort")
 
 _TITLE_CHARS = 60
 """What is shown of a title where nothing tells how wide the terminal is."""
@@ -29,170 +37,170 @@ _COLUMNS = 80
 
 
 @click.command("ls")
-@click.option(
-    "--titles", is_flag=True, help="With title and last activity; reads the log of each session."
-)
+@click.argument("query", nargs=-1)
 @click.option(
     "--agent",
     metavar="NAME",
-    help="Only sessions of this agent, or of this format; perdure: its own.",
+    multiple=True,
+    help="Only where this agent took part; repeatable.",
 )
+@click.option(
+    "--program",
+    metavar="NAME",
+    multiple=True,
+    help="Only sessions of this program, such as Codex, or perdure for its own; repeatable.",
+)
+@click.option("--cwd", metavar="PATH", help="Only those at work in this folder, or below it.")
+@click.option(
+    "--status", multiple=True, type=click.Choice(_STATUSES), help="Only in this one; repeatable."
+)
+@click.option("--preset", metavar="NAME", multiple=True, help="Only of this one; repeatable.")
+@click.option("--problems", is_flag=True, help="Only those with which something is wrong.")
+@click.option("--archived", is_flag=True, help="Only those that were put away.")
+@time_options("Last active")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="last_active",
+    show_default=True,
+    help="The newest, the largest, or by title.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="How many at most; sub-agents stand below these.",
+)
+@click.option("--after", metavar="CURSOR", help="The next page: what the last one gave.")
+@click.option("--flat", is_flag=True, help="Sub-agents in the order of all, not below others.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, titles: bool, agent: str | None, as_json: bool) -> None:
-    """List the sessions, the newest first.
+def command(
+    ctx: click.Context,
+    *,
+    query: tuple[str, ...],
+    agent: tuple[str, ...],
+    program: tuple[str, ...],
+    cwd: str | None,
+    status: tuple[str, ...],
+    preset: tuple[str, ...],
+    problems: bool,
+    archived: bool,
+    since: str | None,
+    until: str | None,
+    sort: str,
+    limit: int,
+    after: str | None,
+    flat: bool,
+    as_json: bool,
+) -> None:
+    """List the sessions, the one first in which something came last.
 
-    Damaged ones are listed with the reason, as far as it shows without reading their logs. The
-    namespaces directly below are named; their sessions are listed with --namespace. The status is
-    that of the log's end: that a turn was left open is told by `perdure show` and `verify`.
+    QUERY looks in titles, first prompts, presets, configurations, agents and folders; what was said
+    is found by `perdure search`. Without a title it is what somebody asked first. On a terminal
+    titles are cut so that a line fits, and ids are not. Sub-agents stand below the session that
+    they work for. The namespaces directly below are named; their sessions are listed with
+    --namespace.
 
-    With --titles each log is read, which takes its time: then agent, title and last activity are
-    listed, the session first in which something came last. Without a title it is what somebody
-    asked first. On a terminal titles are cut so that a line fits, and ids are not.
-
-    JSON: {"sessions": [{id, created_at, status, events, bytes, cwd, source, agent, origin,
-    relation, reason}], "namespaces": [name]}, with --titles title, named and active_at for each
-    session as well; named says that the title was given. Relation says what it is to another one:
-    subagent, fork or continuation. Times are Unix milliseconds; what is not known is null.
+    JSON: {sessions: [{id, title, named, preview, created, last_active, status, agents: [name],
+    program, cwd, host, preset, composition, composition_kind, config_path, parent, relation,
+    source_format, source_id, source_parent, source_path, events, turns, messages, calls, failures,
+    tokens, cost: {currency: sum}, size, archived, problem, projection}], cursor: text or null,
+    fallback: bool, coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}, namespaces:
+    [name]}. Named says that the title was given; relation what it is to its parent: subagent, fork
+    or continuation. Times are Unix milliseconds; what is not known is null.
     """
     store = opened(ctx)
-    progress = Progress(as_json=as_json, few=True)
-    entries = [entry for entry in store.list() if _is_of(entry, agent)]
-    rows = []
-    for number, entry in enumerate(entries):
-        if titles:
-            progress.bar(number, len(entries), "sessions")
-        row = _row(store, entry)
-        if titles:
-            row |= _abstract(store, entry)
-            row["reason"] = row["reason"] or _unread(entry)
-        rows.append(row)
-    progress.clear()
-    by = "active_at" if titles else "created_at"
-    rows.sort(key=lambda row: -1 if row[by] is None else row[by], reverse=True)
+    found = store.sessions(
+        limit,
+        after,
+        sort,
+        " ".join(query) or None,
+        agent=agent or None,
+        program=programs_meant(program) or None,
+        cwd=cwd,
+        status=status or None,
+        preset=preset or None,
+        problem=True if problems else None,
+        archived=True if archived else None,
+        since=since,
+        until=until,
+        nested=not (flat or query),
+        progress=indexed(as_json=as_json),
+    )
     below = store.namespaces()
     if as_json:
-        output.document({"sessions": rows, "namespaces": below})
+        nested = () if flat or query else _below(store, found.sessions)
+        rows = [*map(listed_json, found.sessions), *(listed_json(each) for _, each in nested)]
+        coverage = found.coverage.as_dict()
+        facts = {"sessions": rows, "cursor": found.cursor, "fallback": found.fallback}
+        output.document({**facts, "coverage": coverage, "namespaces": below})
         return
-    if rows and titles:
-        headings = ["STATUS", "LAST EVENT (UTC)", "AGENT", "TITLE", "ID"]
-        output.table(_fitting([headings, *map(_titled, rows)]))
-    elif rows:
-        headings = ["STATUS", "CREATED (UTC)", "EVENTS", "BYTES", "ID", "FOLDER"]
-        output.table([headings, *map(_cells, rows)], right=(2, 3))
-    else:
-        whose = "" if agent is None else f" of {agent}"
-        output.line(f"no sessions{whose} in {ctx.find_root().obj}")
+    _print(store, found, nested=not (flat or query))
+    if not found.sessions:
+        asked = any(value for name, value in ctx.params.items() if name not in _NO_FILTERS)
+        output.line(f"no {'such ' if asked else ''}sessions in {ctx.find_root().obj}")
         output.line("`perdure sync` brings in what other agents keep on this machine")
     if below:
         output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
 
 
-def _is_of(entry: Entry, agent: str | None) -> bool:
-    """Whether it is a session of an agent, by the name of the program or of its format."""
-    if agent is None:
-        return True
-    header = entry.header
-    names = [_agent(entry)]
-    if header is not None and header.source is not None and header.is_import:
-        names.append(header.source.format)
-    return agent.casefold() in [name.casefold() for name in names]
+def _print(store: Store, found: Listing, *, nested: bool) -> None:
+    if found.fallback and found.sessions:
+        output.warning("no session has all of these words; these have some of them")
+    below: dict[str, list[Listed]] = {}
+    for parent, each in _below(store, found.sessions) if nested else ():
+        below.setdefault(parent, []).append(each)
+    rows = [row for each in found.sessions for row in _rows(each, below, 0)]
+    if rows:
+        headings = ["STATUS", "LAST EVENT", "PROGRAM", "TITLE", "ID"]
+        output.table(_fitting([headings, *rows]))
+    if found.cursor is not None:
+        output.line(f"more: --after {found.cursor}")
+    say_coverage(found.coverage)
 
 
-def _agent(entry: Entry) -> str:
-    if entry.header is None or not entry.header.is_import:
-        return _OWN
-    from perdure.importers.taking_up import agent_of
-
-    return agent_of(entry.header) or _OWN
-
-
-def _relation(header: Header) -> str | None:
-    """What a session is to another one, here or in its own agent."""
-    if header.origin is not None:
-        return header.origin
-    if header.is_import:
-        return None if header.source is None else header.source.relation
-    return None if header.parent is None else "fork"
-
-
-def _abstract(store: Store, entry: Entry) -> dict[str, Any]:
-    try:
-        found = abstract_of(store, entry.id)
-    except PerdureError:
-        # What is wrong with it stands in its status, or is told by `verify`.
-        created = None if entry.header is None else entry.header.created_at
-        found = Abstract(None, named=False, active_at=created)
-    return found._asdict()
+def _below(store: Store, sessions: list[Listed]) -> Iterator[tuple[str, Listed]]:
+    """The sub-agents of these sessions, and theirs, each with the session it stands below."""
+    known = {each.id for each in sessions}
+    waiting = sessions
+    while waiting:
+        found = [
+            each
+            for each in store.children_of([one.id for one in waiting])
+            if each.relation == "subagent" and each.id not in known
+        ]
+        for each in found:
+            known.add(each.id)
+            yield _parent(each, waiting), each
+        waiting = found
 
 
-def _row(store: Store, entry: Entry) -> dict[str, Any]:
-    header = entry.header
-    row: dict[str, Any] = {
-        "id": entry.id,
-        "created_at": None,
-        "status": "damaged",
-        "events": None,
-        "bytes": None,
-        "cwd": None,
-        "source": None,
-        "agent": _agent(entry),
-        "origin": None if header is None else header.origin,
-        "relation": None if header is None else _relation(header),
-        "reason": entry.problem.reason if entry.problem is not None else None,
-    }
-    if header is None:
-        if entry.problem is not None and entry.problem.kind in ("unsupported", "unreadable"):
-            row["status"] = entry.problem.kind
-        return row
-    row["created_at"], row["cwd"] = header.created_at, header.cwd
-    if header.source is not None:
-        row["source"] = header.source.format
-    try:
-        found = store.inspect(entry.id)
-        row["status"] = found.status
-        position = found.position
-        row["events"] = position.seq + 1 if position is not None else None
-        row["bytes"] = _size(store.locate(entry.id))
-        if row["status"] == "damaged":
-            row["reason"] = "; ".join(problem.reason for problem in found.problems[:1])
-    except (StorageUnavailable, StorageFull) as error:
-        row["status"], row["reason"] = "unreadable", error.message
-    except PerdureError as error:
-        row["status"], row["reason"] = "damaged", error.message
-    return row
+def _parent(child: Listed, elders: list[Listed]) -> str:
+    """Which of these it works for."""
+    for each in elders:
+        if child.parent == each.id:
+            return each.id
+    own = (child.source_format, child.source_parent)
+    return next(each.id for each in elders if (each.source_format, each.source_id) == own)
 
 
-def _unread(entry: Entry) -> str | None:
-    """Why nobody can tell what stands in the lines of an import, or None."""
-    source = None if entry.header is None or not entry.header.is_import else entry.header.source
-    if source is None:
-        return None
-    try:
-        known = lens_of(source.format) is not None
-    except Exception:  # noqa: BLE001 - it may be anybody's, and a list lists all the same
-        known = False
-    return None if known else f"no lens for the format {source.format} is installed"
-
-
-def _size(path: str | None) -> int | None:
-    try:
-        return os.stat(path).st_size if path is not None else None  # noqa: PTH116
-    except OSError:
-        return None
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    created = output.when(row["created_at"])
-    events, size = ("-" if row[name] is None else str(row[name]) for name in ("events", "bytes"))
-    last = f"({row['reason']})" if row["reason"] else row["cwd"] or ""
-    return [row["status"], created, events, size, row["id"], last]
-
-
-def _titled(row: dict[str, Any]) -> list[str]:
-    relation = {None: "", "subagent": ", sub-agent"}.get(row["relation"], f", {row['relation']}")
-    title = f"({row['reason']})" if row["reason"] else row["title"] or "-"
-    return [row["status"], output.when(row["active_at"]), row["agent"] + relation, title, row["id"]]
+def _rows(session: Listed, below: dict[str, list[Listed]], depth: int) -> Iterator[list[str]]:
+    relation = "" if depth else _RELATIONS.get(session.relation, f", {session.relation}")
+    title = session.title or "-"
+    if session.problem is not None:
+        title = f"({session.problem})"
+    yield [
+        session.status,
+        local_time(session.last_active),
+        program_name(session.program) + relation,
+        "  " * depth + ("└ " if depth else "") + title,
+        session.id,
+    ]
+    for each in below.get(session.id, ()):
+        yield from _rows(each, below, depth + 1)
 
 
 def _columns() -> int:
@@ -203,7 +211,7 @@ def _columns() -> int:
         return _COLUMNS
 
 
-def _fitting(rows: list[list[str]]) -> list[list[str]]:
+def _fitting(rows: list[list[Any]]) -> list[list[str]]:
     """The rows with titles of a length that lets them stand on one line each."""
     room = _TITLE_CHARS
     if sys.stdout.isatty():

@@ -68,18 +68,19 @@ def command(
 
     Finds the folders of Claude Code, Codex and deepseek-harness, recognises each file, and keeps
     every line as it is. Again: only what is new is read and stored. What is not there any more
-    stays here, and is marked as gone. Sources are only read, and never locked. A line is printed
-    for each file that is not as it was before, and sums at the end; files that are skipped, and
-    unchanged ones with problems, are only counted without --verbose. Whatever ends it, the next one
-    goes on from there.
+    stays here, and is marked as gone, also where its file is empty or holds another session.
+    Sources are only read, and never locked. A line is printed for each file that is not as it was
+    before, and sums at the end; files that are skipped, and unchanged ones with problems, are only
+    counted without --verbose. Whatever ends it, the next one goes on from there.
 
     With --watch the files are looked at again and again, and only those that changed are read;
     Ctrl-C ends it.
 
     JSON: {dry_run: bool, format: null, states: {state: number}, found, new, unchanged, large,
     problem_count, sources: [{path, format, session, state, found, new, unchanged, large, problems:
-    [{path, line, offset, reason}], problem_count, skipped, error: {code, message, hint}}]}. States
-    count files: new, grown, rewritten, unchanged, gone, skipped, failed; found, new, unchanged and
+    [{path, line, offset, reason}], problem_count, skipped, error: {code, message, hint}, reason}]}.
+    States count files, and of those that are gone sessions: new, grown, rewritten, unchanged, gone,
+    skipped, failed; `reason` is what is at the path of one that is gone; found, new, unchanged and
     large count lines. With --watch that is, without dry_run, one line for each look that found
     something, with what changed alone. Exit code 1 if a file could not be imported; damage in a
     source is kept as it is, and told.
@@ -138,7 +139,7 @@ class Telling:
     """
 
     def __init__(self, gone: set[str], *, as_json: bool, verbose: bool = False) -> None:
-        """`gone` are the files of which it was told before that they are gone.
+        """`gone` are the sessions of which it was told before that their files are gone.
 
         Unless `verbose`, people are told the number of those that the first report passes over.
         """
@@ -149,7 +150,7 @@ class Telling:
         self.looks = self.lines = 0
         self.stored: set[str] = set()
         self._progress = Progress(as_json=as_json, few=True)
-        self._wrong: dict[str, tuple[object, ...]] = {}
+        self._wrong: dict[tuple[str, str | None], tuple[object, ...]] = {}
         self._passed = 0
         self._new = 0
         self.changed: list[SourceReport] = []
@@ -191,14 +192,16 @@ class Telling:
         if source.new:
             self.lines += source.new
             self.stored.add(source.path)
-        gone, known = source.state == "gone", source.path in self._gone
-        (self._gone.add if gone else self._gone.discard)(source.path)
-        if gone and known and source.error is None:
+        gone, known = source.state == "gone", source.session in self._gone
+        if source.session is not None and source.error is None:
+            (self._gone.add if gone else self._gone.discard)(source.session)
+        if gone and known:
             return
         error = None if source.error is None else source.error.message
         wrong = (source.skipped, error, source.problem_count)
         # What stays wrong is told once.
-        before, self._wrong[source.path] = self._wrong.get(source.path, _FINE), wrong
+        of = (source.path, source.session if gone else None)
+        before, self._wrong[of] = self._wrong.get(of, _FINE), wrong
         back = known and not gone and source.session is not None and error is None
         if source.state not in _NEWS and wrong == before and not back:
             return

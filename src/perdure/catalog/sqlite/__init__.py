@@ -1,0 +1,5 @@
+"""A catalog in one SQLite file, or in memory."""
+
+from perdure.catalog.sqlite.catalog import SqliteCatalog
+
+__all__ = ["SqliteCatalog"]

@@ -1,0 +1,229 @@
+"""Listings: pages in an order, sessions by their words, children, sums."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
+
+import apsw
+
+from perdure.catalog.contract import SORTS, Filters, Listed, Sums
+from perdure.catalog.query import Query
+from perdure.catalog.sqlite.filters import KNOWN, Chosen, chosen, few, namespace_of
+from perdure.catalog.sqlite.rows import SORT_COLUMNS, listed_of, sort_key
+from perdure.catalog.sqlite.schema import (
+    Kinds,
+    ask,
+    cell,
+    cells,
+    clamped,
+    numbers,
+    sql,
+    text,
+    unpack,
+)
+from perdure.errors import InvalidValue
+
+__all__ = ["children", "listed", "matching", "sums"]
+
+_SKIPPED_MAX = 20
+
+
+def listed(
+    db: apsw.Connection,
+    namespace: str,
+    filters: Filters,
+    *,
+    sort: str,
+    limit: int,
+    after: tuple[Any, str] | None,
+) -> list[Listed]:
+    """See `Catalog.listed`."""
+    number = namespace_of(db, namespace)
+    if number is None or limit <= 0:
+        return []
+    if sort not in SORT_COLUMNS:
+        raise InvalidValue("sort", f"{sort!r} is no order", hint=f"one of {', '.join(SORTS)}")
+    which = chosen(number, filters)
+    column = SORT_COLUMNS[sort]
+    bound = {**which.bound, "limit": clamped(limit)}
+    behind = ""
+    if after is not None:
+        bound |= {"after": sort_key(sort, after[0]), "after_id": cell(after[1])}
+        behind = f"AND (s.{column}, s.id) > (:after, :after_id)"
+    known = few(db, which)
+    if known is None:
+        source = f"sessions AS s INDEXED BY {column} WHERE s.namespace = :namespace"
+    else:
+        bound["known"] = numbers(known)
+        source = sql("sessions AS s WHERE", KNOWN)
+    order = f"ORDER BY s.{column}, s.id LIMIT :limit"
+    query = sql("SELECT s.number FROM", source, behind, "AND", which.where, order)
+    return _told(db, [number for (number,) in ask(db, query, bound, [int])])
+
+
+def _told(db: apsw.Connection, order: list[int]) -> list[Listed]:
+    """Sessions by their numbers, in this order."""
+    query = (
+        "SELECT l.listed FROM json_each(?) AS j LEFT JOIN listings AS l ON l.session = j.value"
+        " ORDER BY j.key"
+    )
+    return [listed_of(packed) for (packed,) in ask(db, query, (numbers(order),))]
+
+
+def matching(
+    db: apsw.Connection,
+    namespace: str,
+    filters: Filters,
+    query: Query,
+    *,
+    mode: Literal["all", "any"],
+    limit: int,
+    offset: int,
+) -> list[Listed]:
+    """See `Catalog.matching`."""
+    number = namespace_of(db, namespace)
+    if number is None or query.empty or limit <= 0:
+        return []
+    which = chosen(number, filters)
+    bound = {**which.bound, "limit": clamped(limit), "offset": clamped(max(0, offset))}
+    bound["match"] = query.match(mode)
+    asked = sql(
+        "SELECT s.number FROM titles CROSS JOIN sessions AS s ON s.number = titles.rowid",
+        "WHERE titles MATCH :match AND s.namespace = :namespace AND",
+        which.where,
+        "ORDER BY bm25(titles, 2.0, 1.0), s.by_active, s.id LIMIT :limit OFFSET :offset",
+    )
+    return _told(db, [number for (number,) in ask(db, asked, bound, [int])])
+
+
+_CHILDREN = """
+    SELECT l.listed FROM (
+        SELECT s.number, s.by_created, s.id FROM sessions AS s INDEXED BY by_parent
+        WHERE s.namespace = :namespace
+        AND s.parent IN (SELECT unhex(value) FROM json_each(:parents)) AND s.parent <> s.id
+        UNION
+        SELECT s.number, s.by_created, s.id
+        FROM sessions AS p INDEXED BY by_id CROSS JOIN sessions AS s INDEXED BY by_source_parent
+        WHERE p.namespace = :namespace
+        AND p.id IN (SELECT unhex(value) FROM json_each(:parents))
+        AND s.namespace = :namespace AND s.source_format = p.source_format
+        AND s.source_parent = p.source_id AND s.number <> p.number
+    ) AS f CROSS JOIN listings AS l ON l.session = f.number
+    ORDER BY f.by_created = 0x7fffffffffffffff, -f.by_created, f.id
+"""
+
+
+def children(db: apsw.Connection, namespace: str, parents: Collection[str]) -> list[Listed]:
+    """See `Catalog.children`."""
+    number = namespace_of(db, namespace)
+    if number is None:
+        return []
+    rows = ask(db, _CHILDREN, {"namespace": number, "parents": cells(parents)})
+    return [listed_of(packed) for (packed,) in rows]
+
+
+# --- sums -----------------------------------------------------------------------------------------
+
+# In two halves, neither of which can overflow; SQLite refuses a sum that does.
+_TOTAL = "sum(s.{0} >> 32), sum(s.{0} & 0xffffffff)"
+
+
+def sums(db: apsw.Connection, namespace: str, filters: Filters, size: int) -> Sums:
+    """See `Catalog.sums`; `size` is what the index takes."""
+    number = namespace_of(db, namespace)
+    if number is None:
+        return Sums(0, 0, 0, 0, {}, {}, {}, {}, 0, 0, [], 0, size)
+    which = chosen(number, filters)
+    known = few(db, which)
+    ask_of = _asker(db, which, known)
+    by_status: dict[str, int] = {}
+    by_program: dict[str, int] = {}
+    totals = [0] * 7
+    columns = ("events", "by_size", "tokens", "passages", "skipped", "partial")
+    rows = ask_of(
+        f"s.status, s.program, count(*), {', '.join(map(_TOTAL.format, columns))}",
+        "GROUP BY s.status, s.program",
+        (bytes, bytes, int, *[int] * (2 * len(columns))),
+    )
+    for status, program, count, *halves in rows:
+        _add(by_status, text(status), count)
+        _add(by_program, text(program), count)
+        totals[0] += count
+        for index in range(len(columns)):
+            high, low = halves[2 * index : 2 * index + 2]
+            totals[index + 1] += (high << 32) + low
+    sessions, events, negative_size, tokens, passages, skipped, partial = totals
+    return Sums(
+        sessions,
+        events,
+        -negative_size,
+        tokens,
+        _costs(ask_of("s.cost", "AND s.cost IS NOT NULL", [bytes])),
+        by_status,
+        by_program,
+        _agents(db, which, known),
+        passages,
+        skipped,
+        _skipped_in(db, which, known),
+        partial,
+        size,
+    )
+
+
+def _source(which: Chosen, known: list[int] | None) -> tuple[str, dict[str, Any]]:
+    """What comes behind FROM for all sessions of the condition."""
+    if known is None:
+        return sql("sessions AS s WHERE s.namespace = :namespace AND", which.where), which.bound
+    bound = {**which.bound, "known": numbers(known)}
+    return sql("sessions AS s WHERE", KNOWN, "AND", which.where), bound
+
+
+def _asker(
+    db: apsw.Connection, which: Chosen, known: list[int] | None
+) -> Callable[[str, str, Sequence[Kinds]], list[tuple[Any, ...]]]:
+    source, bound = _source(which, known)
+
+    def ask_of(columns: str, rest: str, kinds: Sequence[Kinds]) -> list[tuple[Any, ...]]:
+        return ask(db, sql("SELECT", columns, "FROM", source, rest), bound, kinds)
+
+    return ask_of
+
+
+def _add(counts: dict[str, int], name: str, count: int) -> None:
+    counts[name] = counts.get(name, 0) + count
+
+
+def _costs(rows: list[tuple[Any, ...]]) -> dict[str, float]:
+    costs: dict[str, float] = {}
+    for (packed,) in rows:
+        found = unpack(packed)
+        for currency, cost in found.items() if isinstance(found, dict) else ():
+            if isinstance(cost, float) and math.isfinite(cost):
+                costs[currency] = costs.get(currency, 0.0) + cost
+    return costs
+
+
+def _agents(db: apsw.Connection, which: Chosen, known: list[int] | None) -> dict[str, int]:
+    source, bound = _source(which, known)
+    query = sql(
+        "SELECT n.name, f.count FROM (",
+        "SELECT a.agent AS agent, count(*) AS count FROM ( SELECT s.number FROM",
+        source,
+        ") AS s CROSS JOIN agents AS a ON a.session = s.number GROUP BY a.agent",
+        ") AS f CROSS JOIN names AS n ON n.number = f.agent",
+    )
+    return {text(name): count for name, count in ask(db, query, bound, (bytes, int))}
+
+
+def _skipped_in(
+    db: apsw.Connection, which: Chosen, known: list[int] | None
+) -> list[tuple[str, str]]:
+    source, bound = _source(which, known)
+    query = sql(
+        "SELECT f.id, ifnull(ifnull(r.skipped_why, r.problem), x'') FROM ( SELECT s.number, s.id",
+        "FROM",
+        source,
+        f"AND s.troubled ORDER BY s.id LIMIT {_SKIPPED_MAX}",
+        ") AS f CROSS JOIN readings AS r ON r.session = f.number ORDER BY f.id",
+    )
+    return [(text(id), text(why)) for id, why in ask(db, query, bound)]

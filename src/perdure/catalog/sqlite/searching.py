@@ -1,0 +1,390 @@
+"""Passages that match: the best of the newest, or all of them in order.
+
+Whose a passage is stands in the index as tokens beside its words, so that a query reads only where
+both are. Where a condition has no tokens, or too many of them, rows of `passages` are asked.
+"""
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import apsw
+
+from perdure.catalog.contract import Candidate, Candidates, Filters, Scope
+from perdure.catalog.query import Phrase, Query
+from perdure.catalog.sqlite.filters import KNOWN, chosen, few, namespace_of
+from perdure.catalog.sqlite.ranking import (
+    RANK,
+    STRETCH_BITS,
+    agent_token,
+    kind_token,
+    namespace_token,
+    phrase_weight,
+    session_token,
+    stretch_token,
+)
+from perdure.catalog.sqlite.schema import BIGGEST, ask, cell, cells, clamped, numbers, sql, text
+
+__all__ = ["candidates", "in_order"]
+
+Mode = Literal["all", "any"]
+
+_SESSIONS_MAX = 250
+"""So many sessions are named by their tokens; reading so many lists side by side takes 10 ms."""
+
+_STRETCHES_MAX = 60
+_COUNTED_MAX, _COUNTED_MIN, _COUNTED_ALL = 4_000, 200, 40_000
+"""So many of the newest hits of a phrase tell how common it is; of many phrases, fewer of each."""
+
+_PARAMETERS_MAX = 900
+
+
+class _Scoped(NamedTuple):
+    """A scope in FTS5 and in SQL.
+
+    Attributes:
+        all_of: of the tokens in each of these, a passage has one.
+        none_of: a passage has none of these.
+        where: a condition on `passages AS p` besides; "" where tokens say everything.
+        bound: what its parameters stand for.
+
+    """
+
+    all_of: list[list[str]]
+    none_of: list[str]
+    where: str
+    bound: dict[str, Any]
+
+    def match(self, query: str) -> str:
+        """The expression for passages that match a query within the scope."""
+        parts = [f"({query})", *(_any(tokens) for tokens in self.all_of)]
+        whole = " AND ".join(parts)
+        return f"({whole}) NOT {_any(self.none_of)}" if self.none_of else whole
+
+
+def _any(tokens: Sequence[str]) -> str:
+    quoted = [f'"{token}"' for token in tokens]
+    return f"({' OR '.join(quoted)})"
+
+
+def candidates(
+    db: apsw.Connection,
+    namespace: str,
+    scope: Scope,
+    query: Query,
+    *,
+    mode: Mode,
+    newest: int,
+    most: int,
+) -> Candidates:
+    """See `Catalog.candidates`."""
+    number = namespace_of(db, namespace)
+    if number is None or query.empty or newest <= 0 or most <= 0:
+        return Candidates([], capped=False)
+    scoped = _scoped(db, number, scope)
+    if scoped is None:
+        return Candidates([], capped=False)
+    weights = _weights(db, number, query, mode)
+    places = ", ".join(f":w{index}" for index in range(len(weights)))
+    join = _JOIN if scoped.where else ""
+    bound = {f"w{index}": weight for index, weight in enumerate(weights)} | scoped.bound
+    bound |= {"match": scoped.match(query.match(mode)), "limit": clamped(newest + 1)}
+    asked = sql(
+        f"SELECT texts.rowid, {RANK}(texts, {places})",
+        "FROM texts",
+        join,
+        "WHERE texts MATCH :match",
+        scoped.where,
+        "ORDER BY texts.rowid DESC LIMIT :limit",
+    )
+    hits: list[tuple[Any, ...]] = ask(db, asked, bound)
+    capped = len(hits) > newest
+    best = heapq.nsmallest(most, hits[:newest], key=lambda hit: (-hit[1], -hit[0]))
+    rows = _rows(db, [id for id, _ in best])
+    found = [_candidate(rows[id], score) for id, score in best]
+    return Candidates(found, capped)
+
+
+_JOIN = "CROSS JOIN passages AS p ON p.id = texts.rowid"
+_COLUMNS = "s.id, p.seq, k.name, a.name, p.time, p.digest, p.call"
+_MAYBE = (int, type(None))
+_KINDS = (bytes, int, bytes, (bytes, type(None)), int, int, _MAYBE)
+_NAMED = (
+    "CROSS JOIN sessions AS s ON s.number = p.session"
+    " CROSS JOIN names AS k ON k.number = p.kind LEFT JOIN names AS a ON a.number = p.agent"
+)
+
+
+def _rows(db: apsw.Connection, ids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+    source = "FROM json_each(:ids) AS j CROSS JOIN passages AS p ON p.id = j.value"
+    query = sql("SELECT p.id,", _COLUMNS, source, _NAMED)
+    rows = ask(db, query, {"ids": numbers(ids)}, (int, *_KINDS))
+    if len(rows) < len(ids):
+        raise apsw.CorruptError("a passage that is found is not there")
+    return {row[0]: row[1:] for row in rows}
+
+
+def _candidate(row: tuple[Any, ...], relevance: float) -> Candidate:
+    session, seq, kind, agent, time, digest, call = row
+    told = None if agent is None else text(agent)
+    return Candidate(text(session), seq, text(kind), told, time, digest, call, relevance)
+
+
+# --- how much a phrase tells ----------------------------------------------------------------------
+
+_COUNTED = """
+    SELECT count(*), min(rowid) FROM (
+        SELECT rowid FROM texts WHERE texts MATCH :match ORDER BY rowid DESC LIMIT :most
+    )
+"""
+
+
+def _phrases(query: Query, mode: Mode) -> list[Phrase]:
+    """The phrases of `Query.match`, in the order in which they stand there."""
+    if mode == "all":
+        return [phrase for term in query.terms for phrase in term.phrases]
+    found = (phrase for term in query.terms for phrase in (*term.phrases, *term.loose))
+    return list(dict.fromkeys(found))
+
+
+def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> list[float]:
+    """By phrase how rare it is; one term alone needs nothing to be weighed against."""
+    phrases = _phrases(query, mode)[:_PARAMETERS_MAX]
+    if len(query.terms) == 1 and mode == "all":
+        return [1.0] * len(phrases)
+    rows = ask(db, "SELECT passages FROM namespaces WHERE number = ?", (namespace,), [int])
+    total = rows[0][0] if rows else 0
+    ((last,),) = ask(db, "SELECT ifnull(max(id), 0) FROM passages", (), [int])
+    within = "".join([f' AND "{token}"' for token in _within(db, namespace)])
+    most = max(_COUNTED_MIN, min(_COUNTED_MAX, _COUNTED_ALL // len(phrases)))
+    found: dict[tuple[str, ...], float] = {}
+    for tokens in dict.fromkeys(phrase.tokens for phrase in phrases):
+        # A beginning tells as much as the word itself: to count it, FTS5 would read all of it.
+        match = Phrase(tokens).expression() + within
+        ((count, first),) = ask(db, _COUNTED, {"match": match, "most": most})
+        # As common before as among the newest.
+        found[tokens] = count * (max(1.0, last / (last - first + 1)) if count == most else 1.0)
+    return [
+        phrase_weight(found[phrase.tokens], total) if phrase.prefix or found[phrase.tokens] else 0.0
+        for phrase in phrases
+    ]
+
+
+def _within(db: apsw.Connection, namespace: int) -> list[str]:
+    """The token of a namespace, unless it is the only one."""
+    query = "SELECT EXISTS (SELECT 1 FROM namespaces WHERE number <> ? AND passages > 0)"
+    ((others,),) = ask(db, query, (namespace,))
+    return [namespace_token(namespace)] if others else []
+
+
+# --- the scope ------------------------------------------------------------------------------------
+
+
+def _scoped(db: apsw.Connection, namespace: int, scope: Scope) -> _Scoped | None:
+    """The scope in tokens and conditions; None if nothing is in it."""
+    scoped = _Scoped([], [], "", {})
+    for add in (_add_sessions, _add_kinds, _add_agents, _add_times):
+        added = add(db, namespace, scope, scoped)
+        if added is None:
+            return None
+        scoped = added
+    return scoped
+
+
+def _numbered(db: apsw.Connection, names: Any) -> list[int]:
+    query = "SELECT number FROM names WHERE name IN (SELECT unhex(value) FROM json_each(?))"
+    return [number for (number,) in ask(db, query, (cells(names),), [int])]
+
+
+def _add_kinds(
+    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
+) -> _Scoped | None:
+    if scope.kinds is None:
+        return scoped
+    found = _numbered(db, scope.kinds)
+    scoped.all_of.append([kind_token(kind) for kind in found])
+    return scoped if found else None
+
+
+def _add_agents(
+    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
+) -> _Scoped | None:
+    if scope.agents is None:
+        return scoped
+    found: list[int | None] = [*_numbered(db, {each for each in scope.agents if each is not None})]
+    if None in scope.agents:
+        found.append(None)
+    scoped.all_of.append([agent_token(agent) for agent in found])
+    return scoped if found else None
+
+
+def _add_times(
+    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
+) -> _Scoped | None:
+    if scope.since is None and scope.until is None:
+        return scoped
+    since = None if scope.since is None else clamped(scope.since)
+    # Before a time that no column holds is everything.
+    until = None if scope.until is None or scope.until > BIGGEST else clamped(scope.until)
+    if scope.since is not None and scope.since > BIGGEST:
+        return None
+    bound = {"since": since, "until": until, "bits": STRETCH_BITS, "most": _STRETCHES_MAX + 1}
+    query = (
+        "SELECT number FROM stretches WHERE (:since IS NULL OR number >= :since >> :bits)"
+        " AND (:until IS NULL OR number <= :until >> :bits) LIMIT :most"
+    )
+    found = [number for (number,) in ask(db, query, bound, [int])]
+    if not found:
+        return None
+    if len(found) <= _STRETCHES_MAX:
+        scoped.all_of.append([stretch_token(number) for number in found])
+    where = scoped.where
+    if since is not None:
+        where += " AND p.time >= :since"
+        scoped.bound["since"] = since
+    if until is not None:
+        where += " AND p.time < :until"
+        scoped.bound["until"] = until
+    return scoped._replace(where=where)
+
+
+def _add_sessions(
+    db: apsw.Connection, namespace: int, scope: Scope, scoped: _Scoped
+) -> _Scoped | None:
+    filters = scope.sessions._replace(since=None, until=None)
+    without = filters.without
+    if filters._replace(without=()) == Filters():
+        scoped.all_of.extend([token] for token in _within(db, namespace))
+        if not without:
+            return scoped
+        query = (
+            "SELECT number FROM sessions WHERE namespace = ?"
+            " AND id IN (SELECT unhex(value) FROM json_each(?))"
+        )
+        found = [number for (number,) in ask(db, query, (namespace, cells(without)), [int])]
+        if len(found) <= _SESSIONS_MAX:
+            scoped.none_of.extend(session_token(number) for number in found)
+            return scoped
+        scoped.bound["numbers"] = numbers(found)
+        of_these = "(SELECT value FROM json_each(:numbers))"
+        return scoped._replace(where=f" AND p.session NOT IN {of_these}")
+    found = _sessions(db, namespace, filters)
+    if len(found) <= _SESSIONS_MAX:
+        scoped.all_of.append([session_token(number) for number in found])
+        return scoped if found else None
+    scoped.all_of.extend([token] for token in _within(db, namespace))
+    scoped.bound["numbers"] = numbers(found)
+    return scoped._replace(where=" AND p.session IN (SELECT value FROM json_each(:numbers))")
+
+
+def _sessions(db: apsw.Connection, namespace: int, filters: Filters) -> list[int]:
+    """The numbers of the sessions that the filters let through."""
+    which = chosen(namespace, filters)
+    known = few(db, which)
+    source, bound = "s.namespace = :namespace", which.bound
+    if known is not None:
+        source, bound = KNOWN, {**bound, "known": numbers(known)}
+    query = sql("SELECT s.number FROM sessions AS s WHERE", source, "AND", which.where)
+    return [number for (number,) in ask(db, query, bound, [int])]
+
+
+# --- in order -------------------------------------------------------------------------------------
+
+_SORTED_MAX = 5_000
+"""So many hits are sorted; of more, those of a few sessions are at a time."""
+
+_BATCHES = (16, 64, _SESSIONS_MAX)
+
+
+def in_order(
+    db: apsw.Connection,
+    namespace: str,
+    scope: Scope,
+    query: Query,
+    *,
+    mode: Mode,
+    after: tuple[str, int, int] | None,
+    limit: int,
+) -> Candidates:
+    """See `Catalog.in_order`."""
+    number = namespace_of(db, namespace)
+    if number is None or query.empty or limit <= 0:
+        return Candidates([], capped=False)
+    scoped = _scoped(db, number, scope)
+    if scoped is None:
+        return Candidates([], capped=False)
+    ordered = _Ordered(db, scoped, query.match(mode), after, limit)
+    if ordered.few():
+        rows = ordered.rows(())
+    else:
+        rows = []
+        left = ordered.sessions(number, scope.sessions._replace(since=None, until=None))
+        for size in itertools.chain(_BATCHES, itertools.repeat(_BATCHES[-1])):
+            if len(rows) >= limit or not left:
+                break
+            rows += ordered.rows(left[:size])
+            left = left[size:]
+    return Candidates([_candidate(row, 0.0) for row in rows[:limit]], capped=False)
+
+
+class _Ordered:
+    """The hits of a scope, sorted."""
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        scoped: _Scoped,
+        match: str,
+        after: tuple[str, int, int] | None,
+        limit: int,
+    ) -> None:
+        self._db = db
+        self._scoped = scoped
+        self._match = match
+        self._bound = {**scoped.bound, "limit": clamped(limit)}
+        self._behind = ""
+        self._first = b""
+        if after is not None:
+            self._behind = "AND (s.id, p.seq, p.digest) > (:session, :seq, :digest)"
+            self._first = cell(after[0])
+            seq, digest = clamped(after[1]), clamped(after[2])
+            self._bound |= {"session": self._first, "seq": seq, "digest": digest}
+
+    def few(self) -> bool:
+        """Whether all of them can be sorted."""
+        bound = {"match": self._scoped.match(self._match), "most": _SORTED_MAX + 1}
+        ((count, _),) = ask(self._db, _COUNTED, bound)
+        return bool(count <= _SORTED_MAX)
+
+    def sessions(self, namespace: int, filters: Filters) -> list[int]:
+        """The numbers of the sessions of the scope, from the first that is asked for, by id."""
+        which = chosen(namespace, filters)
+        query = sql(
+            "SELECT s.number FROM sessions AS s INDEXED BY by_id",
+            "WHERE s.namespace = :namespace AND s.id >= :first AND",
+            which.where,
+            "ORDER BY s.id",
+        )
+        found = ask(self._db, query, {**which.bound, "first": self._first}, [int])
+        return [number for (number,) in found]
+
+    def rows(self, sessions: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The first hits, of these sessions if any are named."""
+        scoped = self._scoped
+        if sessions:
+            tokens = [session_token(number) for number in sessions]
+            scoped = scoped._replace(all_of=[*scoped.all_of, tokens])
+        query = sql(
+            "SELECT",
+            _COLUMNS,
+            "FROM texts",
+            _JOIN,
+            _NAMED,
+            "WHERE texts MATCH :match",
+            scoped.where,
+            self._behind,
+            "ORDER BY s.id, p.seq, p.digest, k.name LIMIT :limit",
+        )
+        bound = {**self._bound, "match": scoped.match(self._match)}
+        return ask(self._db, query, bound, _KINDS)

@@ -1,0 +1,124 @@
+"""The looking half of a store: sessions as they are found; nothing is written, nobody waited for."""
+
+from abc import ABC
+from collections.abc import Callable, Collection, Iterator
+
+from perdure.backends.base import Backend, Entry
+from perdure.errors import InvalidValue, PerdureError, PersistenceDisabled, SessionNotFound
+from perdure.model.event import Event
+from perdure.model.header import Header
+from perdure.recovery.walk import Problem
+from perdure.store.folding import Folds
+from perdure.store.inspection import Inspection, raw_lines
+from perdure.store.reading import Pages
+from perdure.store.retention import Retention
+from perdure.store.survey import Survey
+from perdure.store.verification import (
+    Report,
+    missing,
+    unreadable,
+    verify_columns,
+    verify_content,
+    verify_session,
+)
+from perdure.store.witness import Witness
+
+__all__ = ["Looking"]
+
+# Named here because `Looking.list` hides the builtin inside the class.
+Entries = list[Entry]
+
+
+class Looking(ABC):
+    """What a store answers without changing anything; `Store` is what callers see of it."""
+
+    _backend: Backend
+    _folds: Folds
+    _pages: Pages
+    _retention: Retention
+    _survey: Survey
+    _witness: Witness
+
+    def inspect(self, id: str) -> Inspection:
+        """A session as found; nothing is written and nobody is waited for.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+        with self._retention.telling(id):
+            return self._inspection(id)
+
+    def _inspection(self, id: str, progress: Callable[[int], None] | None = None) -> Inspection:
+        return Inspection(
+            self._backend, id, self._survey, self._witness, self._folds, progress=progress
+        )
+
+    def read_from(
+        self, id: str, seq: int = 0, types: Collection[str] | None = None
+    ) -> Iterator[Event]:
+        """Stored events from `seq` on: no closers, no repair; empty at or past the end.
+
+        What is read is verified: checksums, links, and the acknowledged end. `types` filters after
+        that.
+
+        Raises:
+            InvalidValue: `seq` is not a count.
+            SessionNotFound: there is none.
+            SessionDamaged: raised by the iteration, after the last event that holds.
+            FormatUnsupported: another version wrote it.
+
+        """
+        with self._retention.telling(id):
+            return self._pages.read(id, seq, types)
+
+    def raw(self, id: str, seq: int = 0) -> Iterator[bytes | Problem]:
+        """The stored lines as they are, unjudged: what stands in place of the header, then records.
+
+        With `seq` the header and the records before that event are left out. A place that holds no
+        lines comes as a `Problem`.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+        with self._retention.telling(id):
+            return raw_lines(self._backend, id, seq)
+
+    def verify(self, id: str, *, progress: Callable[[int], None] | None = None) -> Report:
+        """Read everything of one session, its content too; one that vanished is called missing.
+
+        `progress` is called every few thousand events with the number of those verified so far.
+
+        Raises:
+            SessionNotFound: there is none, and there was none.
+
+        """
+        try:
+            with self._retention.telling(id):
+                found = self._inspection(id, progress)
+            report = verify_session(found)
+            content = verify_content(self._backend, id, found.expired)
+            problems = [*report.problems, *verify_columns(self._backend, id)]
+            return report._replace(problems=problems, evidence=found.unreadable, content=content)
+        except SessionNotFound as error:
+            gone = self._retention.missing_one(id) if error.deleted_at is None else None
+            if gone is None:
+                raise
+            return missing(id, gone.position)
+        except (InvalidValue, PersistenceDisabled):
+            raise
+        except PerdureError as error:
+            return unreadable(id, error)
+
+    def list(self) -> Entries:
+        """Every stored session: header, or the problem that hides it; no log is read."""
+        return [*self._backend.entries()]
+
+    def list_snapshots(self) -> Entries:
+        """As `list`; `revision` tells whether a session changed since it was seen last."""
+        return self.list()
+
+    def locate(self, session: Header | str) -> str | None:
+        """Absolute path of a session's log, existing or not; None where there are no files."""
+        return self._backend.locate(session.id if isinstance(session, Header) else session)

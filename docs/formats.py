@@ -31,7 +31,8 @@ text, `[image image/png]`: its bytes are kept in its line, and nowhere else.
 The last column says how many of the records that are messages, calls or results the lens could read. Not read
 are those that are not as their kind should be, and those that it left raw, if their kind is named like one:
 with `message`, `prompt`, `call`, `result`, `output` or `response` in it. Some of these are for the screen, and
-say again what another record says; they count as not read all the same. The samples are fixtures of public
+say again what another record says; they count as not read all the same. A record that is read, and says again
+what another one said, counts as read, and is told of once. The samples are fixtures of public
 projects, from several versions of each agent; real sessions have other proportions."""
 
 _SAYS = re.compile("message|prompt|call|result|output|response", re.IGNORECASE)
@@ -43,7 +44,11 @@ _ABOUT = {
     "workflows are kept, beside a sub-agent what describes it (`.meta.json`).",
     "codex": "Rollouts of all generations, compressed or not, and the history of prompts and the list of "
     "titles, each as a session of its own. The titles also reach the sessions that they name. A whole "
-    "session as one JSON object, as the first versions wrote it, is read in one line or over many.",
+    "session as one JSON object, as the first versions wrote it, is read in one line or over many. What "
+    "the screen showed of a call (`event_msg/…_end` and its like) says again what a `response_item` of "
+    "the same id says, or alone tells of a call and its result, which are then no messages. Most ids in "
+    "the samples are the same text, put there when they were trimmed, so that most of these events count "
+    "here as saying something again.",
     "deepseek-harness": "Session logs, plain or in Zstandard frames. A row of packed chunks is one record.",
 }
 

@@ -40,7 +40,7 @@ WHERE = ("zst", "raw", "sqlite")
 
 
 def opened(kind: str, folder: Path, **options: Any) -> perdure.Store:
-    """A store that keeps checkpoints at once: nobody is there to do it later, or reads beside it."""
+    """A store that keeps checkpoints at once: nobody does it later, or reads beside it."""
     store = open_medium(kind, folder, **{"views": [Jumble()], "index": False, **options})
     store._flusher.stop()
     return store

@@ -1,4 +1,4 @@
-"""Listing and search as callers see them: what is found, in which order, and what is not covered."""
+"""Listing and search as callers see them: what is found, in which order, and what is left out."""
 
 import datetime as dt
 import os

@@ -1,4 +1,4 @@
-"""A fork of an import reads at its place what the import reads there, whatever became of the source."""
+"""A fork of an import reads at its place what the import reads, whatever became of the source."""
 
 import tempfile
 from pathlib import Path

@@ -140,6 +140,10 @@ def test_small_sample() -> None:
         (13, "model", one, [("ws-1", "web_search", search | {"pattern": None})], luna),
         (13, "call", one, "ws-1"),
         (13, "result", one, "ws-1", []),
+        (15, "call", one, "call-5"),
+        (15, "result", one, "call-5", []),
+        (16, "call", one, "call-6"),
+        (16, "result", one, "call-6", [T]),
         (19, "end", one, "aborted"),
         (20, "result", None, "call-1", ["a.txt\nb.txt\n"]),
         (21, "usage", cost),
@@ -182,7 +186,7 @@ def test_small_sample() -> None:
     assert (lens.facts.cwd, lens.facts.parent) == (T, None)
     assert title(view(said).rows["session"]) == T
     assert spent(said)[:5] == (1, 16341, 81, 3584, 63)
-    assert (sum(lens.raw.values()), lens.told, lens.missed) == (55, 26, 0)
+    assert (sum(lens.raw.values()), lens.told, lens.missed) == (30, 51, 0)
 
 
 def shells(seq: int, turn: str, *calls: tuple[int, str, str, int, int, int]) -> list[Row]:

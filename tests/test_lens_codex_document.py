@@ -50,7 +50,7 @@ def test_a_document_over_many_lines_says_what_one_line_says(indent: int | str) -
 
 
 def test_members_of_all_shapes_are_passed() -> None:
-    """Empty members, members of other names, and items that are none are counted as what they are."""
+    """Empty members, those of other names, and items that are none are counted as what they are."""
     document = {"version": 1, "session": {}, "other": {"a": [1]}, "items": [{}, 5, *ITEMS[:1]]}
     lines = lines_of(document)
     said, lens = fed(stored(lines))

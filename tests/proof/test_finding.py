@@ -62,7 +62,7 @@ class World:
         common += ["delete_index", "corrupt_index", "repair"]
         return common if self.kind == "sqlite" else [*common, "copy_in", "remove", "damage"]
 
-    # --- what is done to sessions ------------------------------------------------------------------
+    # --- what is done to sessions -----------------------------------------------------------------
 
     def _append(self, store: Store) -> None:
         id = self.some()
@@ -127,7 +127,7 @@ class World:
         for entry in self.store.list():
             self.store.repair(entry.id)
 
-    # --- what is done to files ---------------------------------------------------------------------
+    # --- what is done to files --------------------------------------------------------------------
 
     def copy_in(self) -> None:
         """A session of another store is put among those of this one."""
@@ -151,7 +151,7 @@ class World:
         data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
         path.write_bytes(data)
 
-    # --- what is done to the index -----------------------------------------------------------------
+    # --- what is done to the index ----------------------------------------------------------------
 
     def _index(self) -> list[Path]:
         beside = Path(self.place) if self.kind != "sqlite" else self.folder / "store.db.d"

@@ -160,7 +160,8 @@ def read_cursor(cursor: str, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        found: tuple[Any, ...] = msgspec.convert(values.decode(raw), tuple[kinds])  # type: ignore[valid-type]
+        told = values.decode(raw)
+        found: tuple[Any, ...] = msgspec.convert(told, tuple[kinds])  # type: ignore[valid-type]
         if cursor_of(*found) != cursor:
             raise ValueError(cursor)
         return found

@@ -151,7 +151,7 @@ class Translation:
         return self.lens is not None and not self._ended
 
     def is_line(self, event: Event) -> bool:
-        """Whether an event of the log is one of the source's; behind a source each counts as such."""
+        """Whether an event of the log is one of the source's; behind a source each counts so."""
         return not self.reads or self._lines.place(event) is not None
 
     def read(self, event: Event) -> Iterator[Event]:

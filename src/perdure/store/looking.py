@@ -1,4 +1,4 @@
-"""The looking half of a store: sessions as they are found; nothing is written, nobody waited for."""
+"""Sessions as they are found: the part of a store that writes nothing and waits for nobody."""
 
 from abc import ABC
 from collections.abc import Callable, Collection, Iterator

@@ -21,7 +21,7 @@ __all__ = ["DerivingBackend"]
 
 
 _TICK_MS = 50
-"""Two changes of a folder within a tick of the kernel's clock (at most 10 ms) show the same time."""
+"""Two changes of a folder in one tick of the kernel's clock (at most 10 ms) show the same time."""
 
 
 class DerivingBackend(Backend):

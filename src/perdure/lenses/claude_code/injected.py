@@ -55,7 +55,8 @@ _TAGS = {
 }
 _TAG = re.compile(rf"\s*<({'|'.join(_TAGS)})[\s>]")
 _BEHIND = re.compile(
-    r"\s*(?:(?:Read the output file to retrieve the result|Full transcript available at):[^\n]*\s*)+"
+    r"\s*(?:(?:Read the output file to retrieve the result|Full transcript available at)"
+    r":[^\n]*\s*)+"
 )
 """What Claude Code itself says behind a notification."""
 

@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import Any
 
+from perdure.lenses.codex.calls import searched
 from perdure.lenses.codex.content import blocks_of, injected, output_of, picture, texts_of
 from perdure.lenses.codex.telling import Telling
 from perdure.lenses.pieces import arguments_of, ident, text_block
@@ -126,7 +127,8 @@ class Items:
         block = {"type": "tool-call", "id": id, "name": name, "arguments": arguments}
         # Codex runs a call as soon as it is asked for and keeps no record of the start: of one
         # without a result nobody can say that it never ran.
-        self._telling.call(record, block, starts=not again)
+        search = searched(item.get("action")) if kind == "web_search_call" else None
+        self._telling.call(record, block, starts=not again, search=search)
         if kind in _HOSTED and item.get("status") not in _UNDER_WAY:
             failed = item.get("status") == "failed"
             content = picture(item.get("result"))

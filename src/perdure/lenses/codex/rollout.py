@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from perdure.lenses.codex.calls import CALLS, ITEM_CALLS, Reader, typed_command
 from perdure.lenses.codex.content import blocks_of, image
 from perdure.lenses.codex.document import Document, Part, Piece
 from perdure.lenses.codex.items import ENCRYPTED, HISTORY, Items, Outcome, thoughts
@@ -44,9 +45,11 @@ class Codex(Lens):
         self._meter = Meter()
         self._metered = False
         self._document = Document()
+        self._last: Event | None = None
 
     def read(self, event: Event) -> Iterator[Event]:
         """What the next record says."""
+        self._last = event
         pieces = self._document.take(event)
         if pieces is not None:
             self._pieces(pieces)
@@ -60,9 +63,9 @@ class Codex(Lens):
         return self._emptied()
 
     def end(self) -> Iterator[Event]:
-        """The last answer, if it was still open."""
+        """The last answer, if it was still open, and results that no item told."""
         self._pieces(self._document.rest())
-        self._telling.flush()
+        self._telling.finish(self._last)
         return self._emptied()
 
     def _count_records(self, kind: str, outcome: Outcome, lines: int = 1) -> None:
@@ -104,8 +107,7 @@ class Codex(Lens):
             return _joined(kind, said.get("type", "message")), self._items.read(event, said)
         if kind == "event_msg":
             inner = said.get("type")
-            reader = self._EVENTS.get(inner) if isinstance(inner, str) else None
-            outcome = Outcome.RAW if reader is None else reader(self, event, said)
+            outcome = self._event(event, said, inner) if isinstance(inner, str) else Outcome.RAW
             item = said.get("item") if inner == "item_completed" else None
             named = item.get("type") if isinstance(item, dict) else None
             return _joined(_joined(kind, inner), named), outcome
@@ -182,6 +184,22 @@ class Codex(Lens):
 
     # --- events for the screen ------------------------------------------------------------------
 
+    def _event(self, event: Event, said: Record, kind: str) -> Outcome:
+        reader = self._EVENTS.get(kind)
+        if reader is not None:
+            return reader(self, event, said)
+        return self._shown(event, said, CALLS.get(kind))
+
+    def _shown(self, event: Event, said: Record, reader: Reader | None) -> Outcome:
+        """A call as the screen showed it."""
+        if reader is None or typed_command(said):
+            return Outcome.RAW
+        shown = reader(said)
+        if shown is None:
+            return Outcome.MISSED
+        self._telling.shown(event, shown)
+        return Outcome.TOLD
+
     def _user_message(self, event: Event, said: Record) -> Outcome:
         text = said.get("message")
         pictures = [
@@ -212,7 +230,7 @@ class Codex(Lens):
         return Outcome.READ
 
     def _item_completed(self, event: Event, said: Record) -> Outcome:
-        """What later versions write in the place of the three events above; of calls, no more."""
+        """What later versions write in the place of the events above."""
         item = said.get("item")
         kind = item.get("type") if isinstance(item, dict) else None
         if not isinstance(item, dict) or not isinstance(kind, str):
@@ -222,7 +240,7 @@ class Codex(Lens):
                 self._telling.echo(event, block)
             return Outcome.READ
         if kind not in ("UserMessage", "AgentMessage"):
-            return Outcome.RAW
+            return self._shown(event, item, ITEM_CALLS.get(kind))
         blocks = blocks_of(item.get("content"))
         if blocks is None:
             return Outcome.MISSED
@@ -299,7 +317,7 @@ class Codex(Lens):
         self._set(settings)
         return Outcome.READ
 
-    # Of other events an item tells, or they mean nothing for the conversation.
+    # Further ones are `CALLS`. The rest means nothing for the conversation.
     _EVENTS: ClassVar[Mapping[str, Callable[["Codex", Event, Record], Outcome]]] = {
         "agent_message": _agent_message,
         "agent_reasoning": _agent_reasoning,

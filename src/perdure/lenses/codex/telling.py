@@ -1,7 +1,8 @@
 """What a session says, in perdure's vocabulary: turns, prompts, answers, results, in their order.
 
 Two records that say one thing are told of once, whichever of them comes first. Memory goes with
-the open answer, with the ids of turns, and with the prompts that an old compaction keeps.
+the open answer, with the ids of turns, with the latest calls, and with the prompts that an old
+compaction keeps.
 """
 
 from collections import deque
@@ -9,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from perdure.lenses.codex.answers import Answer, Piece, Seam, pieces_of
+from perdure.lenses.codex.calls import Search, Shown
 from perdure.lenses.codex.content import prompt_keys
+from perdure.lenses.codex.ledger import Ledger
 from perdure.lenses.lens import SourceFacts
 from perdure.lenses.pieces import text_block
 from perdure.model.event import Event
@@ -23,6 +26,9 @@ _RECENT_MAX = 16
 _KEPT_CHARS_MAX = 80_000
 """Codex keeps about 20,000 tokens of prompts where a compaction does not say what is kept."""
 
+_WAITING_MAX = 64
+"""So many events about calls wait for an item that tells of the same."""
+
 _FAILED = {"code": "FAILED", "message": "the tool reported a failure"}
 
 
@@ -35,6 +41,14 @@ class _Doubt(NamedTuple):
     record: Event
     blocks: list[Block]
     source: str
+
+
+class _Waiting(NamedTuple):
+    record: Event
+    turn: str | None
+    shown: Shown
+    begins: bool
+    ends: bool
 
 
 class Telling:
@@ -60,6 +74,8 @@ class Telling:
         self._seam = Seam()
         self._recent: deque[_Prompt] = deque(maxlen=_RECENT_MAX)
         self._doubts: list[_Doubt] = []
+        self._ledger = Ledger()
+        self._waiting: list[_Waiting] = []
         self._turn: str | None = None
         self._task_of_turn: str | None = None
         self._turns: list[str] = []
@@ -70,8 +86,12 @@ class Telling:
     def _say(self, record: Event, kind: str, data: dict[str, Any]) -> None:
         self._decide()
         event = self._said(record, kind, data, turn=self._turn)
-        # What comes while an answer is open has a later number than the answer.
-        (self.out if self._answer is None else self._answer.behind).append(event)
+        if self._answer is None:
+            self.out += self._waited()
+            self.out.append(event)
+        else:
+            # What comes while an answer is open has a later number than the answer.
+            self._answer.behind.append(event)
 
     # --- the user -------------------------------------------------------------------------------
 
@@ -182,22 +202,6 @@ class Telling:
         self.error = None
         return self._answer
 
-    def call(self, record: Event, block: Block, *, starts: bool) -> None:
-        """A call that the model asks for, as a block; `starts`: its body begins."""
-        self.item(record, [block])
-        if starts:
-            names = ("id", "name", "arguments")
-            self._say(record, "tool/call", {name: block[name] for name in names})
-
-    def result(
-        self, record: Event, id: str, blocks: list[Block], *, failed: bool, inside: bool = False
-    ) -> None:
-        """What a call came to; `inside`: the provider ran it while the model went on."""
-        if not inside:
-            self.flush()
-        data: dict[str, Any] = {"id": id, "content": blocks}
-        self._say(record, "tool/result", data | ({"error": _FAILED} if failed else {}))
-
     def usage(self, record: Event, counts: dict[str, int], *, counted: bool) -> None:
         """What a response cost: the open answer, or one that was told already."""
         answer = self._answer
@@ -212,19 +216,96 @@ class Telling:
         self._decide()
         self._close()
 
+    def finish(self, last: Event | None) -> None:
+        """End everything: no further record comes behind the last one.
+
+        Results that only events tell have its number: up to here their item could still come.
+        """
+        self.flush()
+        for each in () if last is None else self._ledger.unanswered():
+            data = _result(each.id, each.content, failed=each.failed)
+            self.out.append(self._said(last, "tool/result", data, turn=each.turn))
+
     def _close(self) -> None:
         """End the open answer, if there is one."""
         answer, self._answer = self._answer, None
+        waited = self._waited()
         if answer is None:
+            self.out += waited
             return
         data: dict[str, Any] = {"content": answer.blocks}
         if answer.model is not None:
             data["model"] = self._facts.model = answer.model
         if answer.usage is not None:
             data["usage"] = answer.usage
-        self.out.append(self._said(answer.record, "assistant/message", data, turn=answer.turn))
-        self.out += answer.behind
+        told = self._said(answer.record, "assistant/message", data, turn=answer.turn)
+        self.out += sorted((told, *answer.behind, *waited), key=lambda event: event.seq)
         self._seam.close(answer)
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def call(
+        self, record: Event, block: Block, *, starts: bool, search: Search | None = None
+    ) -> None:
+        """A call that the model asks for, as a block; `starts`: its body begins.
+
+        What events told of it before stays as it is, and that it began is not told again. But only
+        an item makes a block of it: the conversation is what items say.
+        """
+        id = block["id"]
+        same = [each for each in self._waiting if _same(each.shown, id, search)]
+        self._waiting = [each for each in self._waiting if not _same(each.shown, id, search)]
+        known = self._ledger.asked(id, None if same else search)
+        begun = known and not any(each.begins for each in same)
+        for each in same:
+            if each.shown.id != id:
+                self._ledger.told_by_item(each.shown.id)
+            self._ledger.hold(id, each.shown, each.turn)
+        self.item(record, [block])
+        if starts and not begun:
+            names = ("id", "name", "arguments")
+            self._say(record, "tool/call", {name: block[name] for name in names})
+
+    def result(
+        self, record: Event, id: str, blocks: list[Block], *, failed: bool, inside: bool = False
+    ) -> None:
+        """What a call came to; `inside`: the provider ran it while the model went on.
+
+        That it failed may be known from events alone.
+        """
+        if not inside:
+            self.flush()
+        news, seen_failing = self._ledger.answered(id)
+        if news:
+            data = _result(id, blocks, failed=failed or seen_failing)
+            self._say(record, "tool/result", data)
+
+    def shown(self, record: Event, shown: Shown) -> None:
+        """A call as the screen showed it: told of unless an item tells of it.
+
+        The item of what the provider runs comes behind the event, so that this waits until the
+        answer is over, or something else is said.
+        """
+        begins, ends = self._ledger.shown(shown, self._turn)
+        if not begins and not ends:
+            return
+        self._decide()
+        self._waiting.append(_Waiting(record, self._turn, shown, begins, ends))
+        if len(self._waiting) > _WAITING_MAX:
+            (self.out if self._answer is None else self._answer.behind).extend(self._waited())
+
+    def _waited(self) -> list[Event]:
+        """What events alone say of calls that waited for their items."""
+        waiting, self._waiting = self._waiting, []
+        out = []
+        for record, turn, shown, begins, ends in waiting:
+            if begins:
+                call = {"id": shown.id, "name": shown.name, "arguments": shown.arguments}
+                out.append(self._said(record, "tool/call", call, turn=turn))
+            if ends:
+                result = _result(shown.id, shown.content or [], failed=shown.failed)
+                out.append(self._said(record, "tool/result", result, turn=turn))
+        return out
 
     # --- turns and the context ------------------------------------------------------------------
 
@@ -273,3 +354,12 @@ class Telling:
         """The session has a name."""
         self._facts.title = title
         self._say(record, "session/titled", {"title": title})
+
+
+def _same(shown: Shown, id: str, search: Search | None) -> bool:
+    """Whether an event tells of the call of an item."""
+    return shown.id == id or (search is not None and shown.search == search)
+
+
+def _result(id: str, content: list[Block], *, failed: bool) -> dict[str, Any]:
+    return {"id": id, "content": content} | ({"error": _FAILED} if failed else {})

@@ -143,6 +143,8 @@ def _type(shape: Any) -> str:
         return " or ".join(_type(each) for each in arguments if each is not NoneType)
     if origin is list:
         return f"list of {_type(arguments[0])}s"
+    if origin is tuple:
+        return f"pair of {_type(arguments[0])}s"
     if origin is dict:
         return "object"
     raise TypeError(shape)

@@ -139,8 +139,8 @@ def test_the_format_of_the_page_is_found_and_read(tmp_path: Path) -> None:
     (source,) = perdure_says("sync")["sources"]
     assert (source["format"], source["state"], source["new"]) == ("acme", "new", 2)
     assert source["session"].startswith("acme:a-1:")
-    (row,) = perdure_says("ls", "--titles", "--agent", "acme")["sessions"]
-    assert (row["agent"], row["title"], row["active_at"]) == ("Acme", "hello", answer["at"])
+    (row,) = perdure_says("ls", "--program", "Acme")["sessions"]
+    assert (row["program"], row["title"], row["last_active"]) == ("acme", "hello", answer["at"])
     messages = perdure_says("resume", row["id"], "--format", "openai-chat")["messages"]
     assert [each["content"] for each in messages] == ["hello", "hello yourself"]
     assert perdure_says("resume", row["id"])["command"] == ["acme", "--continue", "a-1"]

@@ -141,10 +141,10 @@ def _type(shape: Any) -> str:
         return "count" if arguments[0] is int else f"{_type(arguments[0])}, not negative"
     if origin in (Union, UnionType):
         return " or ".join(_type(each) for each in arguments if each is not NoneType)
+    if origin is list and get_origin(arguments[0]) is tuple:
+        return f"list of pairs of {_type(get_args(arguments[0])[0])}s"
     if origin is list:
         return f"list of {_type(arguments[0])}s"
-    if origin is tuple:
-        return f"pair of {_type(arguments[0])}s"
     if origin is dict:
         return "object"
     raise TypeError(shape)

@@ -2,7 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import perdure
 from perdure.cli.exits import Exit
 from perdure.errors import InvalidValue, StorageUnavailable, WorkspaceMissing
-from perdure.importers import sync
+from perdure.importers import import_sessions, sync
 from perdure.importers.taking_up import Surroundings, agent_of, taking_up
 from perdure.runtime import Runtime
 from tests.command_line import Line
@@ -126,11 +127,123 @@ def test_a_source_that_is_gone_is_named(line: Line, home: Home, ids: dict[str, s
     shown = line("resume", ids["parent"])
     assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
     assert f"error: {home.parent}: the source is gone" in shown.stderr
-    assert f"`perdure export {ids['parent']} {home.parent} --format source`" in shown.stderr
+    command = f"perdure export {ids['parent']} {home.parent} --format source --with-files"
+    assert f"`{command}` writes it anew" in shown.stderr
     assert f"`perdure fork {ids['parent']}`" in shown.stderr
-    line("export", ids["parent"], str(home.parent), "--format", "source")
+    assert line(*shlex.split(command)[1:]).exit_code == Exit.OK
     assert home.parent.read_bytes() == text
     assert line("resume", ids["parent"]).exit_code == Exit.OK
+
+
+def test_what_lay_beside_a_source_comes_back_with_it(
+    line: Line, home: Home, store: perdure.Store
+) -> None:
+    """The command that is named brings back all that belonged to a session: outputs, sub-agents."""
+    outputs = home.parent.with_suffix("") / "tool-results"
+    outputs.mkdir()
+    (outputs / "big.txt").write_bytes(b"much")
+    report = sync(store, [home.folder])
+    (parent,) = (one.session for one in report.sources if one.path == str(home.parent))
+    folder = home.parent.parent
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert len(before) == 4
+    shutil.rmtree(folder)
+    folder.mkdir()
+    hint = line("resume", str(parent)).stderr
+    command = hint.partition("hint: `perdure ")[2].partition("`")[0]
+    told = line.json(*shlex.split(command))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert len(told["written"]) == 3
+    assert line("resume", str(parent)).exit_code == Exit.OK
+    assert set(sync(store, [home.folder]).states) == {"unchanged"}
+
+
+def test_a_session_without_belongings_is_brought_back_alone(
+    line: Line, home: Home, ids: dict[str, str]
+) -> None:
+    """Where nothing lay beside a source, the command that is named asks for nothing besides."""
+    home.rollout.unlink()
+    hint = line("resume", ids["rollout"], "--cwd", WORKPLACE).stderr
+    assert f"{ids['rollout']} {home.rollout} --format source` writes it anew" in hint
+
+
+REPLACED = {
+    "another session": (
+        lambda text: text.replace(PARENT.encode(), CHILD[:8].encode() + PARENT[8:].encode()),
+        "the file holds another session now",
+    ),
+    "another agent's": (
+        lambda _: b'{"type":"session_meta","payload":{"id":"x"}}\n',
+        "the file holds a session of Codex now",
+    ),
+    "nothing": (lambda _: b"", "the file is empty"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), REPLACED.values(), ids=REPLACED)
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_file_that_holds_another_session_is_not_that_of_the_first(
+    line: Line,
+    home: Home,
+    store: perdure.Store,
+    ids: dict[str, str],
+    *,
+    change: Callable[[bytes], bytes],
+    reason: str,
+    synced: bool,
+) -> None:
+    """That something is at the path of a source does not make it that session's file.
+
+    So it is before and behind the sync that finds it, and until the session's own text is back.
+    """
+    text = home.parent.read_bytes()
+    home.parent.write_bytes(change(text))
+    if synced:
+        sync(store, [home.folder])
+    for id in (ids["parent"], ids["child"]):
+        shown = line("resume", id)
+        assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
+        assert f"error: {home.parent}: {reason}, so Claude Code does not know" in shown.stderr
+        assert "hint: move what is there away; then `perdure export" in shown.stderr
+    home.parent.write_bytes(text + text.splitlines(keepends=True)[-1])
+    assert line("resume", ids["parent"]).exit_code == Exit.OK
+    # A first line that says nothing, and an id that comes later, are no other session.
+    home.parent.write_bytes(b"noise\n" + text.partition(b"\n")[2])
+    assert line("resume", ids["parent"]).exit_code == Exit.OK
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_called_gone(
+    store: perdure.Store, home: Home, ids: dict[str, str]
+) -> None:
+    """A link that leads to the file, and a machine that is another, leave it where it is."""
+    away = home.folder / "away.jsonl"
+    home.parent.rename(away)
+    home.parent.symlink_to(away)
+    around = Other(WORKPLACE, str(home.parent), "claude")
+    assert taking_up(store, ids["parent"], around=around).missing == []
+    named = home.folder / "odd.jsonl"
+    named.write_bytes(b'{"odd":1}\n')
+    (report,) = import_sessions(store, "claude-code", [named]).sources
+    header = store.inspect(str(report.session)).header
+    assert header is not None
+    assert Surroundings().lacks(store, header) is None
+    assert Other(machine="n").lacks(store, header) is None
+
+
+def test_a_file_whose_id_came_later_is_still_that_of_its_session(
+    store: perdure.Store, tmp_path: Path
+) -> None:
+    """A file that begins with another session's lines, and turns out to go on, is one file."""
+    path = tmp_path / f"{PARENT}.jsonl"
+    record = '{"type":"user","uuid":"u%d","sessionId":"%s","message":{"content":"x"}}\n'
+    path.write_text(record % (1, "other"))
+    (first,) = sync(store, [path]).sources
+    header = store.inspect(str(first.session)).header
+    assert header is not None
+    path.write_text(record % (1, "other") + record % (2, PARENT))
+    assert Surroundings().lacks(store, header) is None
+    path.write_text(record % (2, PARENT))
+    assert Surroundings().lacks(store, header) == "the file holds another session now"
 
 
 def test_a_program_that_is_missing_is_named(line: Line, home: Home, ids: dict[str, str]) -> None:
@@ -280,9 +393,9 @@ def test_messages_that_nobody_can_read_are_not_called_none(
         assert (shown.exit_code, shown.stdout) == (Exit.FAILED, "")
         assert "no lens for the format acme is installed" in shown.stderr
     assert "`perdure export old FILE --format source`" in line("resume", "old").stderr
-    row = line.json("ls", "--titles")["sessions"][0]
-    assert row["reason"] == "no lens for the format acme is installed"
-    assert "(no lens for the format acme is installed)" in line("ls", "--titles").stdout
+    row = line.json("ls")["sessions"][0]
+    assert row["problem"] == "no lens for the format acme is installed"
+    assert "(no lens for the format acme is installed)" in line("ls").stdout
     shown = line("show", "old")
     assert "records   kept, and understood by no lens that is installed\n" in shown.stdout
     with store.fork("old", new_id="mine") as fork, fork.turn() as turn:

@@ -22,6 +22,7 @@ from perdure.importers.files import SourceFile
 from perdure.importers.following import Follower, gone_before, whereabouts
 from perdure.runtime import SYSTEM
 from perdure.store.abstract import abstract_of
+from perdure.store.notes import note_of, put_note
 from tests.command_line import Line
 from tests.homes import CHILD, PARENT, Home
 from tests.sources import DATA, HEADER, record
@@ -93,7 +94,7 @@ def test_sync_tells_programs_all_of_it(line: Line, home: Home) -> None:
     assert formats == {"claude-code", "codex", "deepseek-harness"}
     assert set(first["sources"][0]) == {
         "path", "format", "session", "state", "found", "new", "unchanged", "large", "problems",
-        "problem_count", "skipped", "error",
+        "problem_count", "skipped", "error", "reason",
     }  # fmt: skip
     assert line.json("sync")["states"] == {"unchanged": 4}
     assert home.parent.name in states(first)
@@ -144,6 +145,54 @@ def test_sync_tells_what_came_back(line: Line, home: Home) -> None:
     home.rollout.write_bytes(text + text.splitlines(keepends=True)[-1])
     shown = line("sync")
     assert f"grown      {home.rollout}\n    the file is there again\n    21 li" in shown.stdout
+
+
+def test_sync_tells_of_a_file_that_is_there_and_holds_another_session(
+    line: Line, home: Home
+) -> None:
+    """What was kept of a path is told of when it is emptied or replaced, once, and when it is back.
+
+    Its session says the same as before.
+    """
+    text, session = home.parent.read_bytes(), "0a1b2c3d-4e5f-4061-8071-2a3b4c5d6e7f"
+    other = text.replace(session.encode(), session.replace("0a1b", "1a1b").encode())
+    line("sync")
+    (row,) = (one for one in line.json("sync")["sources"] if one["path"] == str(home.parent))
+    kept = f"3 lines kept in {row['session']}\n"
+    home.parent.write_bytes(b"")
+    shown = line("sync")
+    assert f"gone       {home.parent}\n    the file is empty; {kept}" in shown.stdout
+    assert "4 files: 3 unchanged, 1 gone\n" in shown.stdout
+    assert str(home.parent) not in line("sync").stdout
+    home.parent.write_bytes(other)
+    found = [one for one in line.json("sync")["sources"] if one["path"] == str(home.parent)]
+    assert [each["state"] for each in found] == ["new", "gone"]
+    reason = f"the file holds another session now, {found[0]['session']}"
+    assert [each["reason"] for each in found] == [None, reason]
+    again = line("sync")
+    assert str(home.parent) not in again.stdout
+    assert "5 files: 4 unchanged, 1 gone\n" in again.stdout
+    home.parent.write_bytes(text)
+    back = line("sync")
+    assert f"unchanged  {home.parent}\n    the file is there again\n    {kept[:7]}" in back.stdout
+    assert f"gone       {home.parent}\n    {reason.rpartition(' ')[0]} {row['session']};" in (
+        back.stdout
+    )
+    assert str(home.parent) not in line("sync").stdout
+    assert len(line.json("ls")["sessions"]) == 5
+
+
+def test_a_database_of_an_agent_is_no_reason_to_say_that_none_is_here(
+    line: Line, empty: Home
+) -> None:
+    """Where an agent has no folder of sessions, a database of its own is still told of."""
+    folder = empty.folder / ".dsh"
+    folder.mkdir(parents=True)
+    (folder / "sessions.db").write_bytes(b"SQLite format 3\0")
+    shown = line("sync", "--verbose")
+    assert shown.exit_code == Exit.OK
+    assert f"skipped    {folder}/sessions.db\n    an SQLite database, and of" in shown.stdout
+    assert "1 file skipped: perdure sync --verbose names it\n" in line("sync").stdout
 
 
 def test_sync_goes_through_a_link_to_a_folder_that_is_named(line: Line, home: Home) -> None:
@@ -288,12 +337,17 @@ def test_sync_prints_nothing_hostile(line: Line, home: Home) -> None:
 
 
 class Script:
-    """What happens while a watch waits, step by step; after the last one somebody ends it."""
+    """What happens while a watch waits, step by step; after the last one somebody ends it.
+
+    Others, who wait for a moment in between, do not count.
+    """
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self._steps = iter(steps)
 
-    def __call__(self, _seconds: float = 0) -> None:
+    def __call__(self, seconds: float) -> None:
+        if seconds < 1:
+            return
         step = next(self._steps, None)
         if step is None:
             raise KeyboardInterrupt
@@ -453,10 +507,27 @@ def test_gone_is_known_without_what_an_import_remembered(store: perdure.Store, h
     home.rollout.unlink()
     assert gone_before(store) == set()
     sync(store, [home.folder])
-    assert gone_before(store) == {str(home.rollout)}
+    (session,) = (
+        entry.id
+        for entry in store.list()
+        if entry.header is not None
+        and entry.header.source is not None
+        and entry.header.source.path == str(home.rollout)
+    )
+    assert gone_before(store) == {session}
     for note in (Path(str(store.locate(entry.id))).parent / "views" for entry in store.list()):
         (note / "source").unlink(missing_ok=True)
-    assert gone_before(store) == {str(home.rollout)}
+    assert gone_before(store) == {session}
+    home.rollout.write_bytes(b"")
+    # Where something is there a note alone says so; one that is damaged says nothing.
+    assert gone_before(store) == set()
+    sync(store, [home.folder])
+    assert gone_before(store) == {session}
+    with store.writer(session) as writer:
+        found = note_of(store, session, "source")
+        assert found is not None
+        put_note(writer, "source", found.replace(b" ", b"0 ", 1))
+    assert gone_before(store) == set()
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -515,38 +586,37 @@ def test_a_sync_shows_how_far_it_is(line: Line, home: Home) -> None:
 
 
 def test_ls_shows_titles_and_last_activity(line: Line, home: Home, store: perdure.Store) -> None:
-    """With --titles each session has its agent, title and last activity, the latest one first."""
+    """Each session has its program, title and last activity, the latest one first."""
     with store.create("own") as session:
         session.set_title("Build\nit")
     line("sync", "--from", str(home.folder))
-    rows = line.json("ls", "--titles")["sessions"]
-    assert [row["active_at"] for row in rows] == sorted(
-        (row["active_at"] for row in rows), reverse=True
-    )
-    told = {row["agent"]: (row["title"], row["named"]) for row in rows if not row["origin"]}
-    assert told == {
+    rows = [row for row in line.json("ls")["sessions"] if row["relation"] != "subagent"]
+    times = [row["last_active"] for row in rows]
+    assert times == sorted(times, reverse=True)
+    assert {row["program"]: (row["title"], row["named"]) for row in rows} == {
         "perdure": ("Build it", True),
-        "Claude Code": ("Delegate a repo search to a subagent", False),
-        "Codex": ("Start", False),
+        "claude-code": ("Delegate a repo search to a subagent", False),
+        "codex": ("Start", False),
         "deepseek-harness": (None, False),
     }
-    shown = line("ls", "--titles").stdout
-    assert "  Claude Code, sub-agent  Search the repo for TODO comments" in shown
-    assert "  2025-12-18 10:00:16  Codex  " in shown
-    assert "title" not in line.json("ls")["sessions"][0]
+    shown = line("ls").stdout
+    assert "    └ Search the repo for TODO comments" in shown
+    assert "  Codex  " in shown
+    assert "Search the repo" in line("ls", "--flat", "--program", "claude-code").stdout
+    assert "Search the repo" in line("search", "Search the repo for TODO", "-k", "1").stdout
 
 
-def test_ls_lists_one_agent(line: Line, home: Home, store: perdure.Store) -> None:
-    """--agent takes the name of the program or of its format, in letters of any case."""
+def test_ls_lists_one_program(line: Line, home: Home, store: perdure.Store) -> None:
+    """--program takes the name of the program or of its format, in letters of any case."""
     with store.create("own") as session:
         session.append("note", 1)
     line("sync", "--from", str(home.folder))
     for name in ("claude code", "claude-code"):
-        rows = line.json("ls", "--agent", name)["sessions"]
-        assert {row["agent"] for row in rows} == {"Claude Code"}
+        rows = line.json("ls", "--program", name)["sessions"]
+        assert {row["program"] for row in rows} == {"claude-code"}
         assert len(rows) == 2
-    assert [row["id"] for row in line.json("ls", "--agent", "perdure")["sessions"]] == ["own"]
-    assert "no sessions of nobody in" in line("ls", "--agent", "nobody").stdout
+    assert [row["id"] for row in line.json("ls", "--program", "perdure")["sessions"]] == ["own"]
+    assert "no such sessions in" in line("ls", "--program", "nobody").stdout
 
 
 def test_ls_lists_what_is_damaged_with_its_reason(line: Line, home: Home) -> None:
@@ -557,10 +627,12 @@ def test_ls_lists_what_is_damaged_with_its_reason(line: Line, home: Home) -> Non
     raw = bytearray(log.read_bytes())
     raw[len(raw) // 2] ^= 1
     log.write_bytes(raw)
-    (found,) = line.json("ls", "--titles")["sessions"]
-    assert (found["status"], found["title"]) == ("damaged", None)
-    assert found["reason"]
-    assert f"({found['reason']}"[:20] in line("ls", "--titles").stdout
+    # Nothing came or went, so only a look at every log shows it.
+    line("reindex")
+    (found,) = line.json("ls")["sessions"]
+    assert found["status"] == "damaged"
+    assert found["problem"]
+    assert f"({found['problem']}"[:20] in line("ls").stdout
 
 
 def test_a_title_is_what_a_person_asked_first(store: perdure.Store, tmp_path: Path) -> None:
@@ -607,7 +679,7 @@ def test_a_file_has_one_id_wherever_it_is_named(line: Line, home: Home) -> None:
     line("sync")
     report = line.json("import", "claude-code", str(home.parent))
     assert states(report) == {home.parent.name: "unchanged"}
-    assert len(line.json("ls", "--agent", "claude-code")["sessions"]) == 2
+    assert len(line.json("ls", "--program", "claude-code")["sessions"]) == 2
     assert report["sources"][0]["session"].startswith(f"claude-code:{PARENT}:")
     assert CHILD in str(home.child)
 

@@ -1,13 +1,17 @@
 """Codex: what the importer knows of its files before it stores them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perdure
+from perdure.importers import import_sessions, sync
 from perdure.importers.codex import Codex
 from perdure.importers.formats import Command, Opening
 from tests.source_heads import DATA, OTHER, UUID, Record, facts_of, head_of, ms, recognised
+from tests.sources import Machine, kept, lines, session_of, text_of
 
 KIND = Codex()
 FOLDER = DATA / "codex"
@@ -86,7 +90,7 @@ def test_the_first_line_goes_before_the_name() -> None:
     assert opened(path=rollout(OTHER, ".jsonl.zst")) == Opening(OTHER)
     assert opened(meta(id=None), path=rollout(OTHER)).id == OTHER
     assert opened(meta(id=None, session_id=7)).id == "7"
-    for odd in ("/f.jsonl", f"/{OTHER}.jsonl", rollout("x"), rollout(OTHER, ".json")):
+    for odd in ("/f.jsonl", f"/{OTHER}.jsonl", rollout("x"), rollout(OTHER, ".txt")):
         assert opened(path=odd).id is None
 
 
@@ -133,7 +137,6 @@ def test_forks_and_sub_agents_name_their_parent() -> None:
         ],
         None: [
             [meta()],
-            [meta(source={"subagent": "review"})],
             [meta(source="cli", forked_from_id=[])],
         ],
     }
@@ -144,6 +147,8 @@ def test_forks_and_sub_agents_name_their_parent() -> None:
             assert opened(*head) == Opening(UUID, "/w", ms(AT), known, relation)
             facts = facts_of("codex", map(json.dumps, head))
             assert (facts.id, facts.parent, facts.kind) == (UUID, known, relation)
+    lone = meta(source={"subagent": "review"})
+    assert opened(lone) == Opening(UUID, "/w", ms(AT), None, "subagent")
 
 
 def test_nothing_comes_from_itself() -> None:
@@ -157,6 +162,82 @@ def test_a_whole_session_in_one_line_opens() -> None:
     document = {"session": session, "items": [{"type": "message", "role": "user"}]}
     assert recognised([document]) == ["codex"]
     assert opened(document) == Opening(UUID, "/w", ms(AT))
+
+
+# --- documents of the first versions ------------------------------------------------------------
+
+DAY = f"rollout-2025-04-16-{UUID}.json"
+SESSION = {"timestamp": AT, "id": OTHER, "instructions": "be brief"}
+ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+
+
+def document(*items: Record) -> bytes:
+    """A session as the first versions wrote it: spread over lines, without a newline at its end."""
+    return json.dumps({"session": SESSION, "items": [*items]}, indent=2).encode()
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (document(ITEM), [{"session": SESSION, "items": []}]),
+        (document(ITEM)[:-20], [{"session": SESSION, "items": []}]),
+        (b"\xef\xbb\xbf" + document(), [{"session": SESSION, "items": []}]),
+        (b'{"items": [], "session": {"id": "x"}}', [{"items": [], "session": {"id": "x"}}]),
+        (document(ITEM)[:60], []),
+        (b"", []),
+        (b"[1]", []),
+        (b'{"session": ' + b"[" * 100_000, []),
+        (b'{"session": \xff', []),
+    ],
+)
+def test_the_beginning_of_a_document_says_whose_it_is(start: bytes, said: list[Record]) -> None:
+    """What stands in front tells of the session; what is behind, or is broken off, does not."""
+    assert KIND.document(f"/h/{DAY}", start) == said
+    assert KIND.document("/h/rollout-1.jsonl", start) is None
+
+
+def test_documents_are_found_and_kept_line_by_line(tmp_path: Path) -> None:
+    """A document is found where rollouts are, known by what it says, and kept to the byte.
+
+    None of its lines is a record, and that is no problem of it; their time is that of the session.
+    """
+    home = Machine(HOME=str(tmp_path))
+    path = tmp_path / ".codex" / "sessions" / DAY
+    path.parent.mkdir(parents=True)
+    first = document(ITEM)
+    with perdure.open("memory:") as store:
+        for text, state in (
+            *((first, "new"), (first, "unchanged"), (document(ITEM, ITEM), "rewritten")),
+            (document(ITEM, ITEM), "unchanged"),
+        ):
+            path.write_bytes(text)
+            (report,) = sync(store, runtime=home).sources
+            assert (report.state, report.format, report.problem_count) == (state, "codex", 0)
+            assert report.found == len(lines(text))
+            assert text_of(store, report) == text
+            header = store.inspect(session_of(report)).header
+            assert header is not None
+            assert header.source is not None
+            assert (header.source.id, header.created_at) == (OTHER, ms(AT))
+            assert {(each.type, each.time) for each in kept(store, report)} == {
+                ("codex/record", ms(AT))
+            }
+            assert text_of(store, report, 0) == first
+            (named,) = import_sessions(store, "codex", [path], runtime=home).sources
+            assert (named.state, named.session) == ("unchanged", report.session)
+
+
+def test_a_document_that_breaks_off_is_known_by_its_name(tmp_path: Path) -> None:
+    """Of one that says nothing any more the name tells whose it is, and that is told of once."""
+    path = tmp_path / DAY
+    with perdure.open("memory:") as store:
+        for text in (document(ITEM)[:60], document(ITEM)[:61]):
+            path.write_bytes(text)
+            (report,) = sync(store, [path], runtime=Machine()).sources
+            assert (report.format, report.problem_count) == ("codex", 1)
+            assert "open no session of codex" in report.problems[0].reason
+            assert text_of(store, report) == text
+            assert session_of(report).startswith(f"codex:{UUID}:")
 
 
 # --- its records --------------------------------------------------------------------------------
@@ -235,13 +316,22 @@ def test_types_and_times_of_records() -> None:
 
 def test_paths() -> None:
     """Rollouts by their full name surely are Codex's, compressed or not; others may be."""
-    for own in (rollout(), rollout(suffix=".jsonl.zst"), f"rollout-2025-01-01T00-00-00-{V7}.jsonl"):
+    for own in (
+        *(rollout(), rollout(suffix=".jsonl.zst"), f"rollout-2025-01-01T00-00-00-{V7}.jsonl"),
+        *(rollout(suffix=".json"), f"/h/.codex/sessions/rollout-2025-04-16-{UUID}.json"),
+    ):
         assert KIND.matches(own)
         assert KIND.owns(own)
-    for perhaps in ("/f.jsonl", "/f.jsonl.zst", rollout("x"), "/h/.codex/history.jsonl"):
+    for perhaps in (
+        *("/f.jsonl", "/f.jsonl.zst", rollout("x"), "/h/.codex/history.jsonl"),
+        *(rollout("x", ".json"), "/h/rollout-2025-04-16.json"),
+    ):
         assert KIND.matches(perhaps)
         assert not KIND.owns(perhaps)
-    for never in (rollout(suffix=".json"), rollout(suffix=".jsonl.zstd"), "/h/state_5.sqlite"):
+    for never in (
+        *("/h/.codex/auth.json", f"/h/{UUID}.json", rollout(suffix=".json.zst")),
+        *(rollout(suffix=".jsonl.zstd"), "/h/state_5.sqlite"),
+    ):
         assert not KIND.matches(never)
         assert not KIND.owns(never)
 

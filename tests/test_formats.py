@@ -285,7 +285,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_what_a_format_need_not_say() -> None:
-    """A format knows no folders, commands, companions or better files unless it says so."""
+    """A format knows no folders, commands, companions, documents or other files by itself."""
 
     class Least(LineFormat):
         name = "least"
@@ -310,3 +310,5 @@ def test_what_a_format_need_not_say() -> None:
     assert least.command(UUID) is None
     assert least.superseded_by("/f.zst") is None
     assert least.companions("/") == []
+    assert least.document("/f", b"{}") is None
+    assert least.unread(lambda _: "/set", "/h") == {}

@@ -272,15 +272,42 @@ def test_a_frame_that_is_damaged_later_takes_nothing_away(
 def test_a_file_that_cannot_be_read_any_more_changes_nothing(
     store: perdure.Store, tmp_path: Path
 ) -> None:
-    """Where all frames are damaged the file is passed over, and what is stored stays as it is."""
+    """Where all frames are damaged the source is told to be gone, and what is stored stays."""
     raw = frame(b"".join(LINES))
     report = imported(store, tmp_path, raw)
-    position = store.inspect(session_of(report)).position
     broken = imported(store, tmp_path, flipped(raw, len(raw) - 1))
-    assert (broken.state, broken.skipped) == ("skipped", "holds no whole line")
-    assert store.inspect(session_of(report)).position == position
+    assert (broken.state, broken.session) == ("gone", report.session)
+    assert broken.reason == "no whole line can be read in the file"
+    assert len(of_type(store, report, "source/gone")) == 1
     assert text_of(store, report) == b"".join(LINES)
+    assert b"".join(source_bytes(store, session_of(report))) == raw
     assert imported(store, tmp_path, raw).state == "unchanged"
+    assert len(of_type(store, report, "source/found")) == 1
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_what_grew_behind_a_torn_frame_is_compared(
+    store: perdure.Store, tmp_path: Path, rng: random.Random, *, remembered: bool
+) -> None:
+    """A writer that goes on behind a frame that was cut off takes the lines of that frame away.
+
+    A torn frame gives its whole lines while it is the last. Behind it stands a whole one now, and
+    nobody can say what of it is text: the lines begin anew in front of it, though the file begins
+    with all that was seen of it.
+    """
+    torn = frame(b"".join(record("n", n, rng.randbytes(40_000).hex()) for n in range(6)))
+    before = frame(HEADER) + torn[: len(torn) * 2 // 3]
+    first = imported(store, tmp_path, before)
+    assert first.found > 1
+    if not remembered:
+        forget(store, first)
+    report = imported(store, tmp_path, before + frame(LINES[1]))
+    assert (report.state, report.session) == ("rewritten", first.session)
+    with perdure.open("memory:") as other:
+        fresh = import_one(other, Path(report.path))
+        assert text_of(store, report) == text_of(other, fresh) == HEADER + LINES[1]
+        assert report.problems == fresh.problems
+    assert b"".join(source_bytes(store, session_of(report))) == before + frame(LINES[1])
 
 
 def test_a_long_line_behind_a_fragment_is_kept_whole(store: perdure.Store, tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ from perdure.lenses.lines import SourceLines
 from tests.sources import (
     FORMAT,
     HEADER,
+    Machine,
     append,
     bytes_of,
     forget,
     frame,
     kept,
+    of_type,
     record,
     session_of,
     sync_one,
@@ -188,12 +190,17 @@ def test_every_state_comes_out_again(first: bytes, changes: list[tuple[Change, b
 def step(knowing: perdure.Store, forgetful: perdure.Store, path: Path, now: bytes) -> None:
     """Bring two stores up to date with a file, and demand that they agree, and are then."""
     dry = sync_one(knowing, path, dry_run=True)
-    report = sync_one(knowing, path)
+    report, other = sync_one(knowing, path), sync_one(forgetful, path)
     assert dry == report
-    assert sync_one(forgetful, path) == report
     if not now:
-        assert (report.state, report.skipped) == ("skipped", "empty")
+        # Problems of lines are remembered, or not told.
+        assert (
+            other._replace(problems=report.problems, problem_count=report.problem_count) == report
+        )
+        assert (report.state, report.reason) == ("gone", "the file is empty")
+        assert report.found == len(held(knowing, session_of(report)))
         return
+    assert other == report
     assert report.error is None
     assert report.skipped is None
     assert report.found == report.new + report.unchanged == len(held(knowing, session_of(report)))
@@ -235,11 +242,13 @@ def test_every_state_of_a_compressed_file_is_kept(
             with perdure.open("memory:") as other:
                 fresh = sync_one(other, path)
                 assert again.error is None
-                assert (again.skipped, again.found) == (fresh.skipped, fresh.found)
-                assert again.problems == fresh.problems
                 if fresh.skipped is not None:
+                    # Nothing can be read in it: what was imported stays, and its source is gone.
+                    assert (again.state, again.session) == ("gone", report.session)
                     assert held(store, session_of(report)) == before
                     continue
+                assert (again.skipped, again.found) == (None, fresh.found)
+                assert again.problems == fresh.problems
                 assert again.session == report.session
                 assert held(store, session_of(report)) == held(other, session_of(fresh))
                 # A file that is plain by now was compressed, and that is all that is kept of it.
@@ -302,19 +311,53 @@ def test_a_file_that_was_replaced_by_another_of_its_name_is_found(
     assert (report.state, report.new, report.session) == ("grown", 1, first.session)
 
 
-def test_an_emptied_file_takes_nothing_away(store: perdure.Store, tmp_path: Path) -> None:
-    """What was imported stands while its file is empty, and is compared with what comes."""
+@pytest.mark.parametrize("remembered", [True, False])
+def test_an_emptied_file_takes_nothing_away(
+    store: perdure.Store, tmp_path: Path, *, remembered: bool
+) -> None:
+    """What was imported stands while its file is empty, which is told, and what comes is compared.
+
+    No generation begins: whoever empties a file may be about to write it.
+    """
     path = tmp_path / "session.jsonl"
     whole = HEADER + record("a", 1) + record("b", 2)
     path.write_bytes(whole)
     first = sync_one(store, path)
     path.write_bytes(b"")
-    report = sync_one(store, path)
-    assert (report.state, report.skipped) == ("skipped", "empty")
+    for _ in range(2):
+        if not remembered:
+            forget(store, first)
+        report = sync_one(store, path)
+        assert (report.state, report.session, report.skipped) == ("gone", first.session, None)
+        assert (report.reason, report.error) == ("the file is empty", None)
     assert text_of(store, first) == whole
+    (mark,) = of_type(store, first, "source/gone")
+    assert mark.data == {
+        "path": str(path),
+        "noticed_at": Machine.NOW,
+        "reason": "the file is empty",
+    }
     path.write_bytes(whole + record("c", 3))
     report = sync_one(store, path)
     assert (report.state, report.new, report.session) == ("grown", 1, first.session)
+    assert len(of_type(store, first, "source/found")) == 1
+    assert starts_of(store, session_of(first)) == {}
+
+
+def test_the_first_generation_is_the_file_before_its_first_rewrite(
+    store: perdure.Store, tmp_path: Path
+) -> None:
+    """Number 0 has all that a file grew by until it was rewritten, not what was found first."""
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(HEADER + record("a", 1))
+    sync_one(store, path)
+    append(path, record("b", 2))
+    sync_one(store, path)
+    before = path.read_bytes()
+    path.write_bytes(HEADER + record("c", 3))
+    report = sync_one(store, path)
+    assert report.state == "rewritten"
+    assert text_of(store, report, 0) == before
 
 
 def break_off(store: perdure.Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +467,7 @@ def test_a_rewritten_source_says_what_it_says_now(
             for talk, place, whole in talks:
                 path.write_bytes(talk if whole else talk[: 1 + int(place * len(talk))])
                 report = sync_one(store, path)
-                if report.skipped is not None:
+                if report.session is None or report.state == "gone":
                     # So little is left of the first line that nobody knows what it is.
                     assert b"\n" not in path.read_bytes()
                     continue

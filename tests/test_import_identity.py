@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import perdure
 from perdure.cli.main import cli
 from perdure.importers import SourceReport, session_id, sync
+from perdure.importers.taking_up import taking_up
 from perdure.model.header import Header, Source
 from tests.media import FOLDERS, KEPT, assert_equal, open_medium
 from tests.sources import (
@@ -21,6 +22,7 @@ from tests.sources import (
     forget,
     import_one,
     kept,
+    of_type,
     record,
     session_of,
     sync_one,
@@ -56,6 +58,21 @@ def source_of(store: perdure.Store, report: SourceReport) -> Source:
     return source
 
 
+class Clock(Machine):
+    """A machine whose clock goes on with every look."""
+
+    now = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        Clock.now += 1
+        return Clock.now
+
+
+def marks(store: perdure.Store, report: SourceReport) -> list[str]:
+    """Return what a session says of its file being there."""
+    return [event.type for event in of_type(store, report, "source/gone", "source/found")]
+
+
 # --- one machine ----------------------------------------------------------------------------------
 
 
@@ -89,14 +106,25 @@ def test_a_folder_that_was_moved_is_found_anew(store: perdure.Store, tmp_path: P
 
 
 def test_a_file_that_holds_another_session_now(store: perdure.Store, path: Path) -> None:
-    """The file of another id at the same path is another session; each goes on where it was."""
+    """The file of another id at the same path is another session; each goes on where it was.
+
+    The file of the other one is gone meanwhile, which its session says.
+    """
     other = HEADER.replace(b"s-1", b"s-2")
-    found = []
+    found, said = [], {}
     for text in (HEADER + A, other + B, HEADER + A + B, other + B + A, HEADER + A + B):
         path.write_bytes(text)
-        report = sync_one(store, path)
+        dry = sync(store, [path], runtime=Machine(), dry_run=True)
+        synced = sync(store, [path], runtime=Machine())
+        assert dry == synced
+        report, *gone = synced.sources
         found.append((source_of(store, report).id, report.state, report.new))
         assert text_of(store, report) == text
+        assert [(each.state, each.path) for each in gone] == [("gone", str(path))] * len(gone)
+        assert {report.session, *(each.session for each in gone)} == {e.id for e in store.list()}
+        assert [marks(store, each)[-1:] for each in gone] == [["source/gone"]] * len(gone)
+        assert marks(store, report)[-1:] in ([], ["source/found"])
+        said = {source_of(store, each).id: marks(store, each) for each in synced.sources}
     assert found == [
         ("s-1", "new", 2),
         ("s-2", "new", 2),
@@ -105,6 +133,67 @@ def test_a_file_that_holds_another_session_now(store: perdure.Store, path: Path)
         ("s-1", "unchanged", 0),
     ]
     assert len(store.list()) == 2
+    both = ["source/gone", "source/found"]
+    assert said == {"s-1": both * 2, "s-2": [*both, "source/gone"]}
+
+
+def test_a_session_that_was_deleted_here_takes_the_path_all_the_same(
+    store: perdure.Store, path: Path
+) -> None:
+    """Where a path holds a session that was deleted here, the one that it held before is gone."""
+    path.write_bytes(HEADER + A)
+    first = sync_one(store, path)
+    path.write_bytes(HEADER.replace(b"s-1", b"s-2"))
+    second, _ = sync(store, [path], runtime=Machine()).sources
+    store.delete(session_of(second))
+    skipped, gone = sync(store, [path], runtime=Machine()).sources
+    assert (skipped.state, gone.state, gone.session) == ("skipped", "gone", first.session)
+    assert gone.reason == "the file holds another session now, which was deleted here"
+
+
+@pytest.mark.parametrize("later", [1, 2])
+def test_a_damaged_first_line_stands_for_what_the_path_held_last(
+    store: perdure.Store, path: Path, later: int
+) -> None:
+    """Where the first line says no id any more, a file is that of the session that was there last.
+
+    Which of them was made first does not count: a file may be replaced by that of an older session.
+    """
+    texts = {}
+    for number in (1, 2):
+        made = b"17%d0000000000" % (number if later == 2 else 3 - number)
+        texts[number] = HEADER.replace(b"s-1", b"s-%d" % number).replace(b"1700000000000", made) + A
+    reports = {}
+    for number in (1, 2, 1, 2):
+        path.write_bytes(texts[number])
+        reports[number], *_ = sync(store, [path], runtime=Clock()).sources
+        damaged = b"x" + texts[number][1:]
+        path.write_bytes(damaged)
+        report, *_ = sync(store, [path], runtime=Clock()).sources
+        assert (report.session, text_of(store, report)) == (reports[number].session, damaged)
+    # Also where both are gone: the last one is meant.
+    path.unlink()
+    sync(store, [path.parent], runtime=Clock())
+    path.write_bytes(b"x" + texts[2][1:])
+    report, *_ = sync(store, [path], runtime=Clock()).sources
+    assert report.session == reports[2].session
+
+
+def test_the_very_id_goes_before_one_that_is_not_known(store: perdure.Store, path: Path) -> None:
+    """Of a session without an id and one of this id, a file of the id is that of the second."""
+    path.write_bytes(HEADER + A)
+    first = sync_one(store, path)
+    path.unlink()
+    assert sync_one(store, path.parent).state == "gone"
+    store.delete(session_of(first))
+    path.write_bytes(HEADER[:30])
+    nameless = sync_one(store, path)
+    store.restore(session_of(first))
+    assert source_of(store, nameless).id is None
+    for text in (HEADER + A, HEADER + A + B):
+        path.write_bytes(text)
+        report, gone = sync(store, [path], runtime=Machine()).sources
+        assert (report.session, gone.session) == (first.session, nameless.session)
 
 
 def test_a_file_whose_id_comes_later_is_one_session(store: perdure.Store, path: Path) -> None:
@@ -141,10 +230,20 @@ def test_formats_do_not_meet(store: perdure.Store, tmp_path: Path) -> None:
     path.write_bytes(HEADER)
     first = sync_one(store, path)
     path.write_bytes(b'{"type":"user","uuid":"u","sessionId":"s-1","message":{"content":"x"}}\n')
-    second = sync_one(store, path)
-    assert (first.format, second.format) == (FORMAT, "claude-code")
+    (alone,) = sync(store, [path], runtime=Machine(), formats=["claude-code"], dry_run=True).sources
+    assert alone.state == "new"
+    second, gone = sync(store, [path], runtime=Machine()).sources
+    assert (first.format, second.format, gone.format) == (FORMAT, "claude-code", FORMAT)
     assert (second.state, len(store.list())) == ("new", 2)
+    assert (gone.state, gone.session) == ("gone", first.session)
     assert first.session != second.session
+    # What cannot be told from the lines is of the format that was there last.
+    for text, last in ((path.read_bytes(), second), (HEADER, first)):
+        path.write_bytes(text)
+        sync(store, [path], runtime=Clock())
+        path.write_bytes(b"x" + text[1:])
+        report, _ = sync(store, [path], runtime=Clock()).sources
+        assert (report.session, report.state) == (last.session, "rewritten")
 
 
 def test_sub_agents_are_sessions_of_their_own(store: perdure.Store) -> None:
@@ -175,6 +274,78 @@ def test_names_are_kept_apart_by_machine_and_place() -> None:
     assert len(ids) == 12
     assert {id.rpartition(":")[0] for id in ids} == {f"{FORMAT}:x", f"{FORMAT}:s"}
     assert session_id(FORMAT, "/a\udcff.jsonl").startswith(f"{FORMAT}:a_:")
+
+
+# --- where they come from -------------------------------------------------------------------------
+
+CLAUDE = (
+    b'{"type":"user","uuid":"u","sessionId":"%s","isSidechain":%s,"agentId":"%s",'
+    b'"message":{"role":"user","content":"x"}}\n'
+)
+
+
+def parent_and_child(folder: Path) -> tuple[Path, Path]:
+    """A session of Claude Code and its sub-agent, in a folder."""
+    parent = folder / f"{PARENT}.jsonl"
+    child = folder / PARENT / "subagents" / "agent-abc.jsonl"
+    child.parent.mkdir(parents=True)
+    parent.write_bytes(CLAUDE.replace(b',"agentId":"%s"', b"") % (PARENT.encode(), b"false"))
+    child.write_bytes(CLAUDE % (PARENT.encode(), b"true", b"abc"))
+    return parent, child
+
+
+def elders_of(store: perdure.Store, child: SourceReport) -> set[str]:
+    """The session that a sub-agent belongs to, as all say who are asked."""
+    (elder,) = store.lineage(session_of(child))
+    assert child.session in {each.session for each in store.children(elder.session)}
+    assert store.descendants(elder.session) == [child.session]
+    found = taking_up(store, session_of(child))
+    return {elder.session, found.of}
+
+
+def test_a_sub_agent_belongs_to_the_session_beside_it(store: perdure.Store, tmp_path: Path) -> None:
+    """Where a session was found in two folders, its sub-agent in one is of the session there."""
+    places = [parent_and_child(tmp_path / name) for name in ("a", "b")]
+    synced = sync(store, [tmp_path], runtime=OLD)
+    reports = {each.path: each for each in synced.sources}
+    for parent, child in places:
+        assert elders_of(store, reports[str(child)]) == {reports[str(parent)].session}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "other"),
+    [
+        (Machine("m", "h"), Machine("m", "h"), Machine("n", "i")),
+        (Machine("m", "h"), Machine("m", "h"), Machine("n", "h")),
+        (Machine("m", "h"), Machine("m", "i"), Machine("n", "i")),
+    ],
+    ids=["other", "of-one-name", "renamed"],
+)
+def test_a_sub_agent_belongs_to_a_session_of_its_machine(
+    store: perdure.Store, tmp_path: Path, then: Machine, now: Machine, other: Machine
+) -> None:
+    """What another machine keeps is not meant, though its path be nearer and its name the same."""
+    far, _ = parent_and_child(tmp_path / "a")
+    near, child = parent_and_child(tmp_path / "b")
+    theirs, ours = sync_one(store, near, other), sync_one(store, far, then)
+    assert theirs.session != ours.session
+    assert elders_of(store, sync_one(store, child, now)) == {ours.session}
+
+
+def test_where_no_machine_is_known_its_name_tells(store: perdure.Store) -> None:
+    """Of imports that do not say their machine, those of one name are of one machine."""
+    for host, place in (("h", "/a"), ("i", "/b")):
+        source = Source("claude-code", PARENT, host, f"{place}/{PARENT}.jsonl", None, None)
+        with store.create(f"of {host}", vocabulary=None, source=source) as session:
+            session.append("claude-code/user", "{}\n", key="0:0")
+    path = f"/b/{PARENT}/subagents/agent-c.jsonl"
+    for machine in (None, "m"):
+        source = Source("claude-code", "c", "h", path, PARENT, "subagent", machine)
+        id = f"sub of {machine}"
+        with store.create(id, vocabulary=None, source=source, origin="subagent") as session:
+            session.append("claude-code/user", "{}\n", key="0:0")
+        assert [each.session for each in store.lineage(id)] == ["of h"]
+        assert taking_up(store, id).of == "of h"
 
 
 # --- several machines -----------------------------------------------------------------------------

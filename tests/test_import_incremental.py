@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,12 +185,22 @@ def test_replaced_file_stops_no_other(store: perdure.Store, source: Path) -> Non
 
 
 def test_other_session_at_the_same_path_is_kept_beside(store: perdure.Store, source: Path) -> None:
-    """A file that holds another session now becomes a session of its own."""
+    """A file that holds another session now becomes one of its own, and that of the first is gone.
+
+    It is marked by whoever finds the second one, once, and told of each time.
+    """
     first = import_one(store, source)
     source.write_bytes(HEADER.replace(b"s-1", b"s-2"))
-    second = import_one(store, source)
-    assert (second.error, second.new) == (None, 1)
-    assert first.session != second.session
+    for state in ("new", "unchanged"):
+        report = import_sessions(store, FORMAT, [source], runtime=Machine())
+        second, gone = report.sources
+        assert (second.error, second.state) == (None, state)
+        assert first.session != second.session
+        assert (gone.state, gone.session, gone.path) == ("gone", first.session, str(source))
+        assert gone.reason == f"the file holds another session now, {second.session}"
+        assert (gone.error, gone.found) == (None, 3)
+        (mark,) = store.read_from(session_of(first), 0, ["source/gone"])
+        assert mark.data["reason"] == gone.reason
 
 
 # --- a last line without its newline --------------------------------------------------------------
@@ -228,7 +239,7 @@ def test_torn_line_that_was_withdrawn_does_not_block(store: perdure.Store, sourc
     import_one(store, source)
     source.write_bytes(whole)
     report = import_one(store, source)
-    assert (counts(report), report.state) == ((3, 0, 3), "unchanged")
+    assert (counts(report), report.state) == ((3, 0, 3), "rewritten")
     assert text_of(store, report) == whole
     append(source, b'{"type":"other')
     assert counts(import_one(store, source)) == (4, 1, 3)
@@ -237,6 +248,43 @@ def test_torn_line_that_was_withdrawn_does_not_block(store: perdure.Store, sourc
     assert counts(report) == (4, 1, 3)
     assert text_of(store, report) == source.read_bytes()
     assert counts(import_one(store, source)) == (4, 0, 4)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize(
+    ("torn", "now", "state"),
+    [
+        (b'{"type":"c"', b'{"type":"c"', "unchanged"),
+        (b'{"type":"c"', b'{"type":"c","time":3', "grown"),
+        (b'{"type":"c"', b'{"type":"c"}\n', "grown"),
+        (b'{"type":"c"', b'{"type":"c"}\n' + record("d", 4), "grown"),
+        (b"\xe6\x97", b"\xe6\x97\xa5\n", "grown"),
+        (b'{"type":"c"', b"", "rewritten"),
+        (b'{"type":"c"', b'{"type', "rewritten"),
+        (b'{"type":"c"', b"something else\n", "rewritten"),
+        (b'{"type":"c"', b"something else", "rewritten"),
+        (b'{"type":"c"', b"\n", "rewritten"),
+        (b'{"type":"c"', b'x{"type":"c"}\n', "rewritten"),
+        (b"\0\0\0", b"\n", "rewritten"),
+        (b"\0\0\0", b"\n" + record("d", 4), "rewritten"),
+        (b"\xe6\x97", b"\xe6\x98\xa5\n", "rewritten"),
+    ],
+)
+def test_a_torn_line_grows_only_into_what_begins_with_it(
+    store: perdure.Store, source: Path, torn: bytes, now: bytes, state: str, *, remembered: bool
+) -> None:
+    """Of a last line that was not whole, only one that begins with it is the same, grown."""
+    whole = source.read_bytes()
+    source.write_bytes(whole + torn)
+    first = import_one(store, source)
+    if not remembered:
+        forget(store, first)
+    source.write_bytes(whole + now)
+    report = import_one(store, source)
+    assert (report.state, report.session) == (state, first.session)
+    assert (text_of(store, report), text_of(store, report, 0)) == (whole + now, whole + torn)
+    again = import_one(store, source)
+    assert (again.state, again.new, again.found) == ("unchanged", 0, report.found)
 
 
 def test_torn_header_does_not_make_two_sessions(store: perdure.Store, source: Path) -> None:
@@ -277,6 +325,41 @@ def test_session_that_is_written_is_busy(
     with store.writer(str(report.session)):
         assert isinstance(import_one(store, source).error, SessionBusy)
     assert import_one(store, source).new == 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_two_imports_of_one_file_do_not_fail_each_other(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool
+) -> None:
+    """However often another import stores what came meanwhile, each one comes to its end."""
+    with perdure.open(tmp_path / "both") as here, perdure.open(tmp_path / "both") as there:
+        if begun:
+            import_one(here, source)
+            append(source, record("c", 3))
+        left = list(range(20))
+        reals = perdure.Store.writer, perdure.Store.create
+
+        def other(number: int) -> None:
+            append(source, record("d", number))
+            assert import_one(there, source).error is None
+
+        def first(real: Any) -> Any:
+            def call(store: perdure.Store, *given: Any, **named: Any) -> Any:
+                if store is here and left:
+                    other(left.pop())
+                return real(store, *given, **named)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name, real in zip(("writer", "create"), reals, strict=True):
+                patch.setattr(perdure.Store, name, first(real))
+            report = import_one(here, source)
+        # Who comes second looks again, once, with nobody between him and the log.
+        assert len(left) == 18
+        assert (report.error, report.session) == (None, import_one(there, source).session)
+        assert text_of(here, report) == source.read_bytes()
+        assert here.verify(session_of(report)).status == "ok"
 
 
 @pytest.mark.parametrize("where", [b"/srv/a", b"harness/a"], ids=["header", "record"])

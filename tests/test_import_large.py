@@ -212,15 +212,15 @@ def test_a_short_line_may_grow_long_while_it_is_written(
 
 
 @pytest.mark.parametrize("remembered", [True, False])
-def test_a_torn_long_line_that_was_withdrawn_is_no_rewrite(
+def test_a_torn_long_line_that_was_withdrawn_is_followed(
     store: perdure.Store, tmp_path: Path, remembered: bool
 ) -> None:
-    """An agent that cuts its torn long line off and goes on is followed."""
+    """An agent that cuts its torn long line off has rewritten its file, and goes on from there."""
     report = imported(store, tmp_path, HEADER + A + START)
     if not remembered:
         forget(store, report)
     report = imported(store, tmp_path, HEADER + A)
-    assert (counts(report), report.state) == ((2, 0, 2, 0), "unchanged")
+    assert (counts(report), report.state) == ((2, 0, 2, 0), "rewritten")
     assert text_of(store, report) == HEADER + A
     report = imported(store, tmp_path, HEADER + A + B)
     assert (counts(report), report.state) == ((3, 1, 2, 0), "grown")

@@ -156,6 +156,30 @@ def test_entry_points_are_looked_up_once(install: Install, monkeypatch: pytest.M
     assert sorted(asked) == ["perdure.formats", "perdure.lenses"]
 
 
+def test_a_format_may_keep_documents_and_files_that_are_not_read(
+    install: Install, store: perdure.Store, tmp_path: Path
+) -> None:
+    """What another package says of a document opens it, and what it cannot read is told of."""
+    database = tmp_path / "home" / "plug.db"
+    more = """
+    def document(self, path, start):
+        return [{"plug": start.decode().split()[1]}] if path.endswith("plug.jsonl") else None
+
+    def unread(self, environment, home):
+        return {home + "/plug.db": "a database"}
+"""
+    install(FORMAT + more, formats={"plug": f"{MODULE}:Plug"})
+    report = synced(store, tmp_path / "plug.jsonl", b"{\ninside\n}")
+    assert (report.format, report.state, report.problems) == ("plug", "new", ())
+    assert session_of(report).startswith("plug:inside:")
+    assert [event.time for event in kept(store, report)] == [5, 5, 5]
+    database.parent.mkdir()
+    database.write_bytes(b"")
+    (skipped,) = sync(store, runtime=Machine(HOME=str(database.parent))).sources
+    assert (skipped.state, skipped.format, skipped.skipped) == ("skipped", "plug", "a database")
+    assert broken_formats() == []
+
+
 # --- what cannot be used ------------------------------------------------------------------------
 
 BROKEN = {
@@ -285,7 +309,10 @@ def test_who_fails_keeps_no_file_from_others(
 @pytest.mark.parametrize("answer", ["1 / 0", "7", "[7]"])
 @pytest.mark.parametrize(
     "asked",
-    ["matches", "folders", "command", "superseded_by", "lists", "titled", "companions"],
+    [
+        *("matches", "folders", "command", "superseded_by", "lists", "titled", "companions"),
+        *("document", "unread"),
+    ],
 )
 def test_what_concerns_many_files_fails_quietly(
     install: Install,

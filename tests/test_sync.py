@@ -163,6 +163,47 @@ def test_what_another_file_holds_is_passed_over(store: perdure.Store, folder: Pa
     assert (skipped.format, skipped.skipped) == ("codex", f"{name} holds all of it")
 
 
+def test_an_empty_file_holds_nothing_of_another(store: perdure.Store, folder: Path) -> None:
+    """A rollout beside which there is an empty one is imported: all that there is, is in it."""
+    thread = "rollout-2025-12-18T10-00-00-019b2ea4-aaaa-7bbb-8ccc-58208e1f0000.jsonl"
+    (folder / thread).write_bytes(b"")
+    line = b'{"type":"session_meta","payload":{"id":"s"}}\n'
+    (folder / f"{thread}.zst").write_bytes(frame(line))
+    assert by_name(sync(store, [folder], runtime=HERE)) == {
+        thread: "skipped",
+        f"{thread}.zst": "new",
+    }
+
+
+@pytest.mark.parametrize("where", [".dsh", ".dsh/sessions"])
+@pytest.mark.parametrize("named", [True, False])
+def test_databases_of_an_agent_are_told_of(
+    store: perdure.Store, tmp_path: Path, where: str, *, named: bool
+) -> None:
+    """A database in which an agent may keep sessions is skipped with that reason, never in silence.
+
+    Nothing of it is imported, also where only one format is asked for.
+    """
+    home = Machine(HOME=str(tmp_path))
+    folder = tmp_path / where
+    folder.mkdir(parents=True)
+    for name in ("sessions.db", "store.sqlite", "store.sqlite3", "sessions.db-wal", "notes.txt"):
+        (folder / name).write_bytes(b"SQLite format 3\0")
+    (folder / "link.db").symlink_to(folder / "sessions.db")
+    wanted = [str(folder / name) for name in ("sessions.db", "store.sqlite", "store.sqlite3")]
+    for formats in (None, [FORMAT]):
+        paths = [tmp_path / ".dsh"] if named else None
+        report = sync(store, paths, runtime=home, formats=formats)
+        found = [each for each in report.sources if not each.path.endswith("link.db")]
+        assert [(each.path, each.state, each.format) for each in found] == [
+            (path, "skipped", FORMAT) for path in wanted
+        ]
+        assert all(str(each.skipped).startswith("an SQLite database, and") for each in found)
+    assert set(wanted) <= set(places(runtime=home))
+    assert store.list() == []
+    assert sync(store, runtime=home, formats=["codex"]).sources == ()
+
+
 def test_progress_is_told_file_by_file(store: perdure.Store, folder: Path) -> None:
     """Before each file it is said how many were looked at, of how many, and what became of one."""
     for name in "ab":
@@ -286,6 +327,134 @@ def test_a_whole_folder_may_be_gone(store: perdure.Store, folder: Path, source: 
     assert sync(store, [folder.parent], runtime=HERE).states == {"gone": 2}
     assert len(store.list()) == 2
     assert source.name == "session.jsonl"
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "inner.jsonl").write_bytes(HEADER)
+
+
+def make_link(path: Path) -> None:
+    (path.parent.parent / "elsewhere.jsonl").write_bytes(HEADER + A)
+    path.symlink_to(path.parent.parent / "elsewhere.jsonl")
+
+
+INSTEAD: dict[str, tuple[Any, str]] = {
+    "nothing in it": (lambda path: path.write_bytes(b""), "the file is empty"),
+    "no line": (
+        lambda path: path.write_bytes(frame(HEADER)[:9]),
+        "no whole line can be read in the file",
+    ),
+    "a folder": (make_folder, "a folder is at its path now"),
+    "a link": (make_link, "no file is at its path now: a symbolic link; name the file itself"),
+    "a pipe": (os.mkfifo, "no file is at its path now: not a regular file"),
+    "another session": (
+        lambda path: path.write_bytes(HEADER.replace(b"s-1", b"s-2")),
+        "the file holds another session now, deepseek-harness:s-2:",
+    ),
+    "a session of another agent": (
+        lambda path: path.write_bytes(CLAUDE % 1),
+        "the file holds another session now, claude-code:s:",
+    ),
+}
+"""What may be at the path of a source, and what is said of that."""
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("instead", "reason"), INSTEAD.values(), ids=INSTEAD)
+def test_a_path_that_holds_something_else_is_as_good_as_gone(
+    store: perdure.Store,
+    folder: Path,
+    source: Path,
+    instead: Any,
+    reason: str,
+    *,
+    named: bool,
+    remembered: bool,
+) -> None:
+    """Whatever takes the place of a source, its session is told of, with that, and marked once."""
+    first = sync_one(store, folder)
+    was = source.read_bytes()
+    source.unlink()
+    instead(source)
+    place = source if named else folder
+    for _ in range(3):
+        if not remembered:
+            forget(store, first)
+        dry = sync(store, [place], runtime=HERE, dry_run=True)
+        report = sync(store, [place], runtime=HERE)
+        assert {each.state for each in dry.sources} == {each.state for each in report.sources}
+        (gone,) = (each for each in report.sources if each.state == "gone")
+        assert (gone.session, gone.path, gone.format) == (first.session, str(source), FORMAT)
+        assert str(gone.reason).startswith(reason)
+        assert (gone.found, gone.error, report.failed, report.skipped) == (2, None, (), ())
+    assert marks(store, first) == ["source/gone"]
+    assert text_of(store, first) == was
+    if source.is_dir():
+        (source / "inner.jsonl").unlink()
+    source.rmdir() if source.is_dir() else source.unlink()
+    source.write_bytes(was + B)
+    back = next(each for each in sync(store, [place], runtime=HERE).sources if each.new)
+    assert (back.state, back.session, back.new) == ("grown", first.session, 1)
+    assert marks(store, first) == ["source/gone", "source/found"]
+
+
+def test_a_named_import_tells_of_what_is_gone(store: perdure.Store, source: Path) -> None:
+    """Whoever imports a path by name hears of the session that it held, too."""
+    first = import_one(store, source)
+    source.write_bytes(b"")
+    (gone,) = import_sessions(store, FORMAT, [source], runtime=HERE).sources
+    assert (gone.state, gone.session, gone.reason) == ("gone", first.session, "the file is empty")
+    source.unlink()
+    source.symlink_to("elsewhere")
+    (gone,) = import_sessions(store, FORMAT, [source], runtime=HERE).sources
+    assert (gone.state, gone.session) == ("gone", first.session)
+    assert marks(store, first) == ["source/gone"]
+
+
+def test_an_empty_file_that_nobody_kept_is_skipped(store: perdure.Store, folder: Path) -> None:
+    """A path that no session keeps is passed over, with the reason."""
+    (folder / "empty.jsonl").write_bytes(b"")
+    report = sync_one(store, folder)
+    assert (report.state, report.skipped, report.session) == ("skipped", "empty", None)
+
+
+def test_a_damaged_session_does_not_hide_that_another_is_there(
+    tmp_path: Path, folder: Path, source: Path
+) -> None:
+    """Where the session that a path held cannot be read, that fails, and its successor is kept."""
+    with open_medium("raw", tmp_path) as store:
+        first = sync_one(store, folder)
+        log = Path(str(store.locate(session_of(first))))
+        log.write_bytes(log.read_bytes().replace(b"harness/a", b"harness/z"))
+        source.write_bytes(HEADER.replace(b"s-1", b"s-2"))
+        kept_now, gone = sync(store, [folder], runtime=HERE).sources
+        assert (kept_now.state, gone.state, gone.session) == ("new", "failed", first.session)
+        assert isinstance(gone.error, SessionDamaged)
+
+
+def test_a_mark_waits_for_whoever_writes(
+    tmp_path: Path, folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a source is gone is written down also if somebody appended while it was looked at."""
+    with open_medium("raw", tmp_path) as store, open_medium("raw", tmp_path) as other:
+        first = sync_one(store, folder)
+        source.unlink()
+        real, left = perdure.Store.writer, [1]
+
+        def first_other(self: perdure.Store, *given: Any, **named: Any) -> Any:
+            if self is store and left:
+                left.pop()
+                with real(other, session_of(first)) as session:
+                    session.append("note", "mine")
+            return real(self, *given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(perdure.Store, "writer", first_other)
+            report = sync_one(store, folder)
+        assert (report.state, report.error, left) == ("gone", None, [])
+        assert marks(store, first) == ["source/gone"]
 
 
 def test_a_folder_that_was_away_is_found_as_it_was(
@@ -686,23 +855,27 @@ def test_a_dry_run_tells_and_stores_nothing(tmp_path: Path, folder: Path, kind: 
     for change in (None, grow, vanish):
         if change is not None:
             change(folder)
-        # What a writer leaves to be noted later is noted by the time its store is closed.
-        with open_medium(kind, root) as store:
+        # What a writer leaves to be noted later is noted by the time its store is closed. An index
+        # is written whenever its thread comes to it.
+        with open_medium(kind, root, index=False) as store:
             before = states(root)
             texts = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
             dry = sync(store, [folder], runtime=HERE, dry_run=True)
             assert sync(store, [folder], runtime=HERE, dry_run=True) == dry
             assert states(root) == before
             assert texts == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-        with open_medium(kind, root) as store:
+        with open_medium(kind, root, index=False) as store:
             wet = sync(store, [folder], runtime=HERE)
             assert wet.as_dict() == dry.as_dict()
+            assert (change is vanish) == ("gone" in wet.states)
             assert states(root) != before
 
 
 def vanish(folder: Path) -> None:
     (folder / "session.jsonl").unlink()
     (folder / "below" / "s.jsonl").write_bytes(b"")
+    squeezed = folder / "below" / "session.jsonl.zstd"
+    squeezed.write_bytes(frame(HEADER.replace(b"s-1", b"s-2")))
 
 
 # --- files beside a source ------------------------------------------------------------------------

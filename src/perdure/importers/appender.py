@@ -19,7 +19,7 @@ from perdure.model.record import Position
 from perdure.store import Session, Store
 from perdure.store.notes import know_new
 
-__all__ = ["Appender"]
+__all__ = ["Appender", "held"]
 
 _BATCH_LINES = 512
 _BATCH_BYTES = 1024 * 1024
@@ -42,6 +42,16 @@ _ESCAPED = [bytes((byte,)) for byte in (*b'"\\', *range(32))]
 _Unread = codecs.getincrementaldecoder("utf-8")
 
 
+def held(store: Store, session: str) -> Session:
+    """The writer of a session, alone with it; another import of the same source is waited for.
+
+    Raises:
+        PerdureError: as `Store.writer`.
+
+    """
+    return store.writer(session, wait=_WAIT_SECONDS)
+
+
 class Appender:
     """Appends to the session of one source.
 
@@ -54,13 +64,27 @@ class Appender:
 
     """
 
-    def __init__(self, store: Store, kept: Kept, header: dict[str, Any], *, dry: bool) -> None:
-        """Begin behind what is kept; `header` is used if the session is new."""
+    def __init__(
+        self,
+        store: Store,
+        kept: Kept,
+        header: dict[str, Any],
+        *,
+        dry: bool,
+        writer: Session | None = None,
+    ) -> None:
+        """Begin behind what is kept; `header` is used if the session is new.
+
+        Where the `writer` of the session is given, nobody appended since it was looked at.
+        """
         self._store = store
         self._kept = kept
         self._header = header
         self.dry = dry
-        self._writer: Session | None = None
+        self._writer = writer
+        if writer is not None:
+            # Places only ever come behind those that are stored, or with a later generation.
+            know_new(writer)
         self._batch: list[dict[str, Any]] = []
         self._batch_bytes = 0
         self.generation = self.last = 0
@@ -141,11 +165,10 @@ class Appender:
         kept = self._kept
         if kept.position is None:
             return self._store.create(kept.session, vocabulary=None, **self._header)
-        writer = self._store.writer(kept.session, wait=_WAIT_SECONDS)
+        writer = held(self._store, kept.session)
         if writer.position != kept.position:
             writer.close()
             raise StaleWriter(kept.session, "somebody else appended while it was compared")
-        # Places only ever come behind those that are stored, or with a later generation.
         know_new(writer)
         return writer
 

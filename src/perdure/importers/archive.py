@@ -1,11 +1,12 @@
 """Which session keeps which source: found by what the headers say, in any store they came to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.importers.formats import Opening
-from perdure.importers.stored_lines import session_id
+from perdure.importers.stored_lines import FOUND, GONE, session_id
 from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.runtime import Runtime
@@ -60,11 +61,19 @@ class Archive:
     def _is_here(self, header: Header) -> bool:
         return header.source is not None and header.source.machine == self._machine
 
+    def headers_at(self, format: str, path: str) -> list[Header]:  # noqa: A002
+        """Those of the sessions that keep, or kept, the file at this path of this machine."""
+        return [each for each in self._by_path().get((format, path), ()) if self._is_here(each)]
+
     def at(self, format: str, path: str) -> Iterator[Kept]:  # noqa: A002
         """The sessions that keep, or kept, the file at this path of this machine."""
-        for header in self._by_path().get((format, path), ()):
-            if self._is_here(header):
-                yield self.kept(header.id)
+        for header in self.headers_at(format, path):
+            yield self.kept(header.id)
+
+    def last_at(self, formats: Iterable[str], path: str) -> Header | None:
+        """The session that a file of this machine, of one of these formats, held last; or None."""
+        known = [header for name in formats for header in self.headers_at(name, path)]
+        return self._meant(known, Opening()) if known else None
 
     def find(self, format: str, path: str, opening: Opening) -> Kept:  # noqa: A002
         """The session that keeps this file, stored or not yet.
@@ -79,14 +88,12 @@ class Archive:
         """
         known = [
             header
-            for header in self._by_path().get((format, path), ())
-            if self._is_here(header)
-            and header.source is not None
+            for header in self.headers_at(format, path)
+            if header.source is not None
             and (opening.id is None or header.source.id in (None, opening.id))
         ]
         if known:
-            # Of several that the path has held, the latest.
-            return self.kept(max(known, key=lambda header: header.created_at).id)
+            return self.kept(self._meant(known, opening).id)
         wanted = session_id(format, path, opening.id, machine=self._machine)
         for id in dict.fromkeys((wanted, session_id(format, path, machine=self._machine))):
             try:
@@ -95,6 +102,29 @@ class Archive:
                 if missing.deleted_at is not None:
                     raise SessionExists(id, deleted_at=missing.deleted_at) from None
         return Kept(wanted, None)
+
+    def _meant(self, known: list[Header], opening: Opening) -> Header:
+        """The one of this very id; of several that the path has held, the one it held last."""
+        own = [
+            header
+            for header in known
+            if opening.id is not None
+            and header.source is not None
+            and header.source.id == opening.id
+        ]
+        known = own or known
+        return known[0] if len(known) == 1 else max(known, key=self._held_until)
+
+    def _held_until(self, header: Header) -> tuple[bool, int]:
+        """Whether the path holds it still, and else when it was noticed that it does not."""
+        still, until = True, 0
+        # What is damaged is told of when it is imported.
+        with suppress(PerdureError):
+            for event in self._store.read_from(header.id, 0, [GONE, FOUND]):
+                at = event.data.get("noticed_at") if isinstance(event.data, dict) else None
+                if isinstance(at, int):
+                    still, until = event.type == FOUND, at
+        return still, until
 
     def elsewhere(self, format: str, path: str, opening: Opening) -> list[Kept]:  # noqa: A002
         """Sessions that may keep this file all the same, if everything they hold stands in it.

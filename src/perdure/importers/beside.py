@@ -23,10 +23,9 @@ from perdure.importers.files import (
     fingerprint_of,
 )
 from perdure.importers.formats import LineFormat
+from perdure.importers.stored_lines import BYTES, FILE
 
 __all__ = [
-    "BYTES",
-    "FILE",
     "Beside",
     "KeptFile",
     "Part",
@@ -35,8 +34,6 @@ __all__ = [
     "keep_file",
     "same_bytes",
 ]
-
-FILE, BYTES = "source/file", "source/bytes"
 
 _STEP_BYTES = 1024 * 1024
 

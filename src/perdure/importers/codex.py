@@ -1,5 +1,10 @@
-"""Codex CLI: rollouts of all generations, its history of prompts, and its list of titles."""
+"""Codex CLI: rollouts of all generations, its history of prompts, and its list of titles.
 
+The first versions wrote a session as one JSON document, spread over lines, and wrote it anew each
+time: `rollout-<day>-<thread>.json`. Since then it is one record a line.
+"""
+
+import json
 import posixpath
 import re
 from collections.abc import Sequence
@@ -22,6 +27,11 @@ _THREAD = re.compile(_UUID)
 _ROLLOUT = re.compile(
     rf"rollout-[0-9]{{4}}(?:-[0-9]{{2}}){{2}}T(?:[0-9]{{2}}-){{3}}({_UUID})\.jsonl(?:\.zst)?"
 )
+_DOCUMENT = re.compile(rf"rollout-[0-9]{{4}}(?:-[0-9]{{2}}){{2}}(?:T[0-9-]*)?-({_UUID})\.json")
+_DOCUMENT_NAME = re.compile(r"rollout-.*\.json", re.DOTALL)
+_SESSION_FIRST = re.compile(r'\s*\{\s*"session"\s*:\s*')
+"""How such a document begins."""
+
 _ENVIRONMENT = re.compile(r"\s*<environment_context>.*?<cwd>([^<\n]+)</cwd>", re.DOTALL)
 _ENVIRONMENT_CHARS_MAX = 8192
 
@@ -33,11 +43,11 @@ class Codex(LineFormat):
     agent = "Codex"
 
     def matches(self, path: str) -> bool:
-        """Lines of JSON, compressed or not."""
-        return path.endswith(_SUFFIXES)
+        """Lines of JSON, compressed or not, and the documents of the first versions."""
+        return path.endswith(_SUFFIXES) or _is_document(path)
 
     def owns(self, path: str) -> bool:
-        """The name that Codex gives its rollouts: the local time, and the id of the thread."""
+        """The name that Codex gives its rollouts: the time or day, and the id of the thread."""
         return _named(path) is not None
 
     def recognises(self, head: Sequence[Record]) -> bool:
@@ -89,6 +99,22 @@ class Codex(LineFormat):
         known = _THREAD.fullmatch(id) is not None
         return Command(("codex", "resume", id), needs_folder=False) if known else None
 
+    def document(self, path: str, start: bytes) -> list[Record] | None:
+        """What a document of the first versions says of its session, which stands in front."""
+        if not _is_document(path):
+            return None
+        said = start.decode("utf-8", "replace").removeprefix("\ufeff")
+        first = _SESSION_FIRST.match(said)
+        try:
+            if first is None:
+                whole = json.loads(said)
+            else:
+                session, _ = json.JSONDecoder().raw_decode(said, first.end())
+                whole = {"session": session, "items": []}
+        except (ValueError, RecursionError):
+            return []
+        return [whole] if isinstance(whole, dict) else []
+
     def superseded_by(self, path: str) -> str | None:
         """The rollout that is not compressed: Codex goes on with that one."""
         squeezed = self.owns(path) and path.endswith(_SQUEEZED)
@@ -106,8 +132,13 @@ class Codex(LineFormat):
 
 def _named(path: str) -> str | None:
     """The id of the thread in the name of a rollout, or None."""
-    found = _ROLLOUT.fullmatch(posixpath.basename(path))
+    name = posixpath.basename(path)
+    found = _ROLLOUT.fullmatch(name) or _DOCUMENT.fullmatch(name)
     return None if found is None else found[1]
+
+
+def _is_document(path: str) -> bool:
+    return _DOCUMENT_NAME.fullmatch(posixpath.basename(path)) is not None
 
 
 def about_session(head: Sequence[Record]) -> Sequence[Record]:

@@ -4,6 +4,7 @@ A row of packed chunks (`text-chunks` and its kin) is one line and stays one eve
 of its first chunk, `time0`.
 """
 
+import os
 import posixpath
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from perdure.model.limits import TIME_MS_MAX
 __all__ = ["DeepseekHarness"]
 
 _SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.zstd")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+_UNREAD = "an SQLite database, and of deepseek-harness only session files (session.jsonl) are read"
 
 
 class DeepseekHarness(LineFormat):
@@ -67,8 +70,30 @@ class DeepseekHarness(LineFormat):
 
     def folders(self, environment: Environment, home: str) -> list[str]:
         """Its sessions."""
-        root = below_home(environment("DSH_HOME") or "~/.dsh", home)
-        return [posixpath.join(root, "sessions")]
+        return [posixpath.join(_root(environment, home), "sessions")]
+
+    def unread(self, environment: Environment, home: str) -> dict[str, str]:
+        """Databases in its folder, and beside the session files: it may keep sessions in one."""
+        root = _root(environment, home)
+        folders = (root, posixpath.join(root, "sessions"))
+        return {path: _UNREAD for folder in folders for path in _databases(folder)}
+
+
+def _root(environment: Environment, home: str) -> str:
+    return below_home(environment("DSH_HOME") or "~/.dsh", home)
+
+
+def _databases(folder: str) -> list[str]:
+    """Regular files by their names; none in a folder that is missing or cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                each.path
+                for each in entries
+                if each.name.endswith(_DATABASES) and each.is_file(follow_symlinks=False)
+            )
+    except (OSError, ValueError):
+        return []
 
 
 def _time(value: object) -> int | None:

@@ -21,6 +21,7 @@ __all__ = [
     "UnreadableSourceError",
     "find_sources",
     "fingerprint_of",
+    "is_folder",
     "is_gone",
     "path_list",
     "resolved",
@@ -106,11 +107,6 @@ class SourceFile:
             self._summed = start + len(part)
         return part
 
-    @property
-    def only_grew(self) -> bool:
-        """Whether it is at least as long as when it was opened."""
-        return os.fstat(self._fd).st_size >= self.fingerprint.size
-
     def digest(self, size: int, start: int = 0) -> str | None:
         """SHA-256 of `size` bytes from `start`, 64 hex digits; None if there are not so many.
 
@@ -169,6 +165,14 @@ def is_gone(path: str) -> bool:
     except (OSError, ValueError):
         return False
     return False
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder is there, and no link to one; False where the system does not tell."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _fingerprint(status: os.stat_result) -> Fingerprint:

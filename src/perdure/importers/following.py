@@ -8,26 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import msgspec
-
 from perdure.errors import InvalidValue, PerdureError
 from perdure.importers.archive import Archive
 from perdure.importers.files import find_sources, fingerprint_of, is_gone, resolved
 from perdure.importers.formats import formats_of
 from perdure.importers.report import ImportReport
-from perdure.importers.seen import seen
+from perdure.importers.seen import seen, seen_once
 from perdure.importers.source import Stored
 from perdure.importers.syncing import Progress, places, sync
 from perdure.importers.titles import bring_titles
 from perdure.model.header import Header
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
-from perdure.store.notes import note_of
 
 __all__ = ["Follower", "Whereabouts", "gone_before", "whereabouts"]
-
-_NOTE = "source"
-"""As `perdure.importers.seen` calls it."""
 
 _Sight = tuple[object, ...]
 
@@ -158,10 +152,10 @@ class Follower:
 
 
 def gone_before(store: Store, *, runtime: Runtime = SYSTEM) -> set[str]:
-    """Paths of the imported files of this machine that a session says are gone.
+    """The sessions that say that their source is gone, of files of this machine.
 
-    They may be there again; that is known only where the last import left a note. Of a file that is
-    not there, a log is read where no note holds.
+    It may be there again; where something is at its path that is known only if the last import left
+    a note. Where nothing is, a log is read if no note holds.
     """
     archive = Archive(store, runtime)
     found = set()
@@ -172,21 +166,14 @@ def gone_before(store: Store, *, runtime: Runtime = SYSTEM) -> set[str]:
             if path is not None and (
                 _said_gone(store, archive, header) if is_gone(path) else _noted_gone(store, header)
             ):
-                found.add(path)
+                found.add(header.id)
     return found
-
-
-class _Noted(msgspec.Struct):
-    gone: bool = False
 
 
 def _noted_gone(store: Store, header: Header) -> bool:
     """Whether the note says so, which costs little; nothing depends on it but what people hear."""
-    note = note_of(store, header.id, _NOTE) or b""
-    try:
-        return msgspec.json.decode(note.partition(b" ")[2], type=_Noted).gone
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return False
+    known = seen_once(store, header.id)
+    return known is not None and known.gone
 
 
 def _said_gone(store: Store, archive: Archive, header: Header) -> bool:

@@ -123,6 +123,21 @@ class LineFormat(ABC):
         """How the agent takes up the session of this id of its own; None if it cannot."""
         return None
 
+    def document(self, path: str, start: bytes) -> list[dict[str, Any]] | None:  # noqa: ARG002
+        """Of a file that is one JSON document: what stands for its first records; else None.
+
+        Its lines are kept one by one all the same, and no line of it is asked to be a record.
+        `start` is how it begins, up to 50 lines; an empty list says that nothing can be read there.
+        """
+        return None
+
+    def unread(self, environment: Environment, home: str) -> dict[str, str]:  # noqa: ARG002
+        """Files that are there and may hold sessions in a form that is not read, each with why.
+
+        None is opened.
+        """
+        return {}
+
     def superseded_by(self, path: str) -> str | None:  # noqa: ARG002
         """Path of the file that, if it exists, holds all that this one does and more; or None."""
         return None
@@ -249,6 +264,14 @@ class _Guarded(LineFormat):
     def command(self, id: str) -> Command | None:
         return self._quietly("command", lambda: _command(self._kind.command(id)), otherwise=None)
 
+    def document(self, path: str, start: bytes) -> list[dict[str, Any]] | None:
+        ask = lambda: _records(self._kind.document(path, start))  # noqa: E731
+        return self._quietly("document", ask, otherwise=None)
+
+    def unread(self, environment: Environment, home: str) -> dict[str, str]:
+        ask = lambda: _reasons(self._kind.unread(environment, home))  # noqa: E731
+        return self._quietly("unread", ask, otherwise={})
+
     def superseded_by(self, path: str) -> str | None:
         ask = lambda: _text(self._kind.superseded_by(path))  # noqa: E731
         return self._quietly("superseded_by", ask, otherwise=None)
@@ -294,6 +317,19 @@ def _texts(value: object) -> list[str]:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
     raise TypeError(f"{values.shown(value)} is no list of texts")
+
+
+def _records(value: object) -> list[dict[str, Any]] | None:
+    if value is None or (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
+        return value
+    raise TypeError(f"{values.shown(value)} is no list of objects")
+
+
+def _reasons(value: object) -> dict[str, str]:
+    if isinstance(value, dict):
+        _texts([*value.keys(), *value.values()])
+        return value
+    raise TypeError(f"{values.shown(value)} is no dict of texts")
 
 
 def _titled(value: object) -> tuple[str, str] | None:

@@ -32,13 +32,16 @@ class SourceProblem(NamedTuple):
 class SourceReport(NamedTuple):
     """What became of one source file; `found` is `new + unchanged` unless it failed.
 
+    A path that held several sessions, one after the other, has a report for each: for the one that
+    it holds now, and for those whose file is gone.
+
     Attributes:
         path: absolute path.
         format: the format that it was recognised as, or None.
         session: id of the session that keeps its lines, or None if it has none.
         state: "new", "grown", "rewritten" (what was stored does not stand there any more, and is
-            kept), "unchanged", "gone" (the file is not there any more, its session is), "skipped"
-            or "failed".
+            kept), "unchanged", "gone" (the file is not there any more, its session is; nothing may
+            be at the path, or something else), "skipped" or "failed".
         found: lines in the source.
         new: lines that this import stored.
         unchanged: lines that were stored before.
@@ -47,6 +50,7 @@ class SourceReport(NamedTuple):
         problem_count: how many there are.
         skipped: why the file was not imported, or None.
         error: what made the import of this file fail, or None.
+        reason: of a file that is gone, what is at its path now; None: nothing is.
 
     """
 
@@ -62,6 +66,7 @@ class SourceReport(NamedTuple):
     problem_count: int = 0
     skipped: str | None = None
     error: PerdureError | None = None
+    reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -74,11 +79,11 @@ class SourceReport(NamedTuple):
 
 
 class ImportReport(NamedTuple):
-    """What became of every source file, in the order in which they were read.
+    """What became of every source file, in the order in which they were read; then what is gone.
 
     Attributes:
         format: the format that was asked for, or None: each file was to be recognised.
-        sources: one report for each file.
+        sources: a report for each file, and for each session whose file is gone.
 
     """
 

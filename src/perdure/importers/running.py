@@ -33,4 +33,4 @@ def import_sessions(
     kind = format_of(format)
     one = FileImport(store, [kind], Archive(store, runtime), runtime)
     found = find_sources(path_list(paths), kind.matches)
-    return ImportReport(format, tuple(one.run(each) for each in found))
+    return ImportReport(format, tuple(report for each in found for report in one.run(each)))

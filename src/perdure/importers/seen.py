@@ -15,7 +15,7 @@ from perdure.model.record import Position
 from perdure.store import Session, Store
 from perdure.store.notes import note_of, put_note
 
-__all__ = ["Seen", "remember", "seen"]
+__all__ = ["Seen", "remember", "seen", "seen_once"]
 
 _NAME = "source"
 _VERSION = 2
@@ -74,6 +74,12 @@ _decoder = msgspec.json.Decoder(Seen)
 
 def seen(store: Store, session: str, position: Position | None) -> Seen | None:
     """What the last import saw, if the log still ends where it did then."""
+    found = seen_once(store, session)
+    return found if found is not None and found.position == position else None
+
+
+def seen_once(store: Store, session: str) -> Seen | None:
+    """What an import saw, whatever came into the log since: nothing is to depend on it."""
     stored = note_of(store, session, _NAME)
     if stored is None:
         return None
@@ -85,7 +91,7 @@ def seen(store: Store, session: str, position: Position | None) -> Seen | None:
         found = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return found if found.version == _VERSION and found.position == position else None
+    return found if found.version == _VERSION else None
 
 
 def remember(session: Session, found: Seen) -> None:

@@ -11,12 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from perdure.errors import PerdureError
 from perdure.importers.appender import Appender
 from perdure.importers.archive import Kept
 from perdure.importers.beside import (
-    BYTES,
-    FILE,
     Beside,
     KeptFile,
     Part,
@@ -30,6 +27,7 @@ from perdure.importers.formats import LineFormat
 from perdure.importers.json_lines import Parsed, glance, parse
 from perdure.importers.lines import Line
 from perdure.importers.seen import Seen, remember, seen
+from perdure.importers.stored_lines import BYTES, FILE, FOUND, GONE
 from perdure.importers.tally import Tally
 from perdure.importers.text import SourceText
 from perdure.lenses.lines import REWRITTEN, SourceLines, StoredLine
@@ -38,8 +36,6 @@ from perdure.store import Store
 from perdure.store.imported import TITLED
 
 __all__ = ["FOUND", "GONE", "TITLED", "Source", "Stored"]
-
-GONE, FOUND = "source/gone", "source/found"
 
 _T = TypeVar("_T")
 
@@ -58,7 +54,6 @@ class Stored(NamedTuple):
         parts: the parts of a compressed source that are stored.
         title: the one that a list of the agent's gave the session last, or None.
         time: of the last line, Unix milliseconds.
-        lines: how many lines are stored, whether or not they hold.
         last: the last generation that was begun, whether or not it counts.
 
     """
@@ -69,7 +64,6 @@ class Stored(NamedTuple):
     parts: Sequence[Part] = ()
     title: str | None = None
     time: int = 0
-    lines: int = 0
     last: int = 0
 
     @property
@@ -84,15 +78,13 @@ class Stored(NamedTuple):
         starts: dict[int, int] = {}
         beside: dict[str, Beside] = {}
         parts: list[Part] = []
-        gone, title, time, lines, last = False, None, 0, 0, 0
+        gone, title, time, last = False, None, 0, 0
         for event in events:
             place = reads.place(event)
             if place is not None:
                 time, last = event.time, max(last, place.generation)
                 if event.type == REWRITTEN:
                     starts[place.generation] = place.offset
-                else:
-                    lines += 1
             elif event.type in (GONE, FOUND):
                 gone = event.type == GONE
             elif event.type == FILE and (file := _data(event, KeptFile)) is not None:
@@ -101,7 +93,7 @@ class Stored(NamedTuple):
                 parts = [*(parts if part.offset else ()), part]
             elif event.type == TITLED and (titled := _data(event, _Titled)) is not None:
                 title = titled.title
-        return cls(starts, beside, gone, parts, title, time, lines, last)
+        return cls(starts, beside, gone, parts, title, time, last)
 
 
 class _Titled(msgspec.Struct):
@@ -120,10 +112,21 @@ class Source:
     """A file that was opened and recognised."""
 
     def __init__(
-        self, store: Store, kind: LineFormat, text: SourceText, tally: Tally, *, now: int
+        self,
+        store: Store,
+        kind: LineFormat,
+        text: SourceText,
+        tally: Tally,
+        *,
+        now: int,
+        document: bool = False,
     ) -> None:
-        """`tally` is told what becomes of each line; `now` is Unix milliseconds."""
+        """`tally` is told what becomes of each line; `now` is Unix milliseconds.
+
+        Of a `document` no line is a record, and none is asked to be.
+        """
         self._now = now
+        self._document = document
         self._store = store
         self.kind = kind
         self.text = text
@@ -197,7 +200,7 @@ class Source:
             if expected is None or not self._same(expected, line):
                 rest: Iterator[Line] = itertools.chain((line,), lines)
                 if expected is not None:
-                    self._begin_anew(to, kept, expected, next(held, None))
+                    self._begin_anew(to, expected, line, last=next(held, None) is None)
                     rest = self._go_on(to, kept, stored, line) or rest
                 self._append(to, rest)
                 if expected is not None:
@@ -212,7 +215,7 @@ class Source:
             expected = next(held, None)
         # Where nothing can be read, nothing is known of what is stored.
         if expected is not None and tally.found:
-            self._begin_anew(to, kept, expected, next(held, None))
+            self._begin_anew(to, expected, None)
             to.rewritten(tally.end)
         to.flush()
 
@@ -254,12 +257,14 @@ class Source:
             self._there.add(stored.blob)
 
     def _begin_anew(
-        self, to: Appender, kept: Kept, first: StoredLine, second: StoredLine | None
+        self, to: Appender, stored: StoredLine, line: Line | None, *, last: bool = False
     ) -> None:
-        """What is stored from a line on does not stand there any more."""
+        """What is stored from a line on does not stand there any more; `line` does, if any.
+
+        The source only grew if that was the last one, and had not been whole: then it goes on.
+        """
         to.generation = to.last + 1
-        # A line that was not whole yet is one that is being written.
-        self._tally.rewritten = second is not None or not self._torn(kept, first)
+        self._tally.rewritten = not (last and line is not None and self._begins(stored, line))
 
     def _append(self, to: Appender, lines: Iterable[Line]) -> None:
         tally = self._tally
@@ -277,6 +282,8 @@ class Source:
 
     def _read(self, line: Line) -> Parsed:
         """What a line says; of one that is too long for a record, what can be seen of it."""
+        if self._document:
+            return Parsed(None, None)
         if line.raw is not None:
             return parse(line.raw, first=line.number == 1)
         if line.size > _GLANCED_BYTES_MAX:
@@ -326,17 +333,6 @@ class Source:
         found = self._digest(self.text.between(line.offset, size))
         return found == (stored.blob or hashlib.sha256(stored.raw or b"").hexdigest())
 
-    def _torn(self, kept: Kept, stored: StoredLine) -> bool:
-        """Whether the source ended inside a line when it was stored."""
-        if stored.blob is None:
-            return stored.torn
-        last = b""
-        # Of content that expired or is damaged nothing is known: most lines are whole.
-        with suppress(PerdureError):
-            for part in self._store.open_blob(kept.session, stored.blob):
-                last = part[-1:] or last
-        return last not in (b"", b"\n")
-
     def _digest(self, parts: Iterable[bytes]) -> str:
         found = hashlib.sha256()
         for part in parts:
@@ -368,7 +364,7 @@ class Source:
                 beside[name] = found
         digest = file.digest(file.fingerprint.size)
         position = to.position
-        if to.dry or digest is None or position is None or not file.only_grew:
+        if to.dry or digest is None or position is None:
             return
         remember(
             to.writer(),

@@ -1,4 +1,4 @@
-"""The session that keeps a source: what it is called, and the text that comes out of it again."""
+"""The session that keeps a source: what it is called, and what comes out of it again."""
 
 import hashlib
 import os
@@ -8,10 +8,24 @@ from perdure.errors import InvalidValue
 from perdure.lenses.lines import SourceLines
 from perdure.store import Store
 
-__all__ = ["last_generation", "session_id", "source_bytes", "source_text", "stored_parts"]
+__all__ = [
+    "BYTES",
+    "FILE",
+    "FOUND",
+    "GONE",
+    "last_generation",
+    "session_id",
+    "source_bytes",
+    "source_text",
+    "stored_files",
+    "stored_parts",
+]
 
-_BYTES = "source/bytes"
-"""As `perdure.importers.beside` says it, which is built on this."""
+BYTES, FILE = "source/bytes", "source/file"
+"""A part of a compressed source, and a file beside a source; see `perdure.importers.beside`."""
+
+GONE, FOUND = "source/gone", "source/found"
+"""The source is not there any more, and it is there again; see `perdure.importers.absence`."""
 
 
 def session_id(
@@ -37,8 +51,9 @@ def session_id(
 def source_text(store: Store, id: str, *, generation: int | None = None) -> Iterator[bytes]:
     """The imported text of a source, byte for byte as it was found, compressed or not.
 
-    `generation` gives the text as it was before the source was rewritten; 0 is what was found
-    first, by default it is the last.
+    By default it is what stood in the source last. `generation` gives what stood there before it
+    was rewritten: 0 before it was rewritten for the first time, with all that it had grown by until
+    then.
 
     Raises:
         SessionNotFound: there is none.
@@ -87,11 +102,37 @@ def stored_parts(store: Store, id: str, generation: int | None = None) -> list[s
                 break
             # Bytes are stored behind their lines: until they come, those that are there lack some.
             behind = True
-        elif event.type == _BYTES and isinstance(event.data, dict):
+        elif event.type == BYTES and isinstance(event.data, dict):
             first = event.data.get("offset") == 0
             parts = [*(() if first else parts), str(event.data.get("blob"))]
             behind = False
     return [] if behind else parts
+
+
+def stored_files(store: Store, id: str, generation: int | None = None) -> dict[str, str]:
+    """The files beside a source that are kept: name to digest of the content, as stored last.
+
+    A name is relative to the folder of the source, and the log may have it from anybody: nothing is
+    to be written by it that was not checked. `generation` leaves out what was stored behind that
+    one.
+
+    Raises:
+        InvalidValue: `generation` is not a count.
+        SessionNotFound, SessionDamaged: as `source_text`.
+
+    """
+    _check(generation)
+    lines = _lines(store, id)
+    files: dict[str, str] = {}
+    for event in store.read_from(id):
+        place = lines.place(event)
+        if place is not None and generation is not None and place.generation > generation:
+            break
+        if event.type == FILE and isinstance(event.data, dict):
+            name, digest = event.data.get("name"), event.data.get("blob")
+            if isinstance(name, str) and isinstance(digest, str):
+                files[name] = digest
+    return files
 
 
 def last_generation(store: Store, id: str) -> int:
@@ -106,14 +147,13 @@ def last_generation(store: Store, id: str) -> int:
 
 def _lines(store: Store, id: str) -> SourceLines:
     header = store.inspect(id).header
-    source = None if header is None else header.source
     # A session that keeps no source has no lines of one.
-    return SourceLines("" if source is None else source.format)
+    return SourceLines("") if header is None else SourceLines.of(header)
 
 
 def _check(generation: int | None) -> None:
     if generation is not None and (type(generation) is not int or generation < 0):
-        raise InvalidValue("generation", "is not a count", hint="0 is what was found first")
+        raise InvalidValue("generation", "is not a count", hint="0 is before the first rewrite")
 
 
 def _text(store: Store, id: str, lines: SourceLines, starts: dict[int, int]) -> Iterator[bytes]:

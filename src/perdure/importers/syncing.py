@@ -1,17 +1,14 @@
 """Bringing a store up to date with the sessions that the agents on this machine keep."""
 
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from perdure.errors import PerdureError
-from perdure.importers.appender import Appender
-from perdure.importers.archive import Archive, Kept
+from perdure.importers.absence import Absence
+from perdure.importers.archive import Archive
 from perdure.importers.files import (
-    Fingerprint,
-    Found,
     find_sources,
+    fingerprint_of,
     is_gone,
     path_list,
     resolved,
@@ -19,11 +16,8 @@ from perdure.importers.files import (
 from perdure.importers.formats import LineFormat, formats_of
 from perdure.importers.incremental import FileImport
 from perdure.importers.report import ImportReport, SourceReport
-from perdure.importers.seen import Seen, remember, seen
-from perdure.importers.source import GONE, Stored
 from perdure.importers.tally import Tally
 from perdure.importers.titles import bring_titles
-from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Store
 
@@ -48,20 +42,37 @@ class Progress(NamedTuple):
 def places(formats: Sequence[str] | None = None, *, runtime: Runtime = SYSTEM) -> list[str]:
     """Where the agents of this machine keep sessions, as far as that is there.
 
-    `formats` are those to look for, by default all that are known.
+    Files that are not read are among them: a sync tells of those. `formats` are those to look for,
+    by default all that are known.
 
     Raises:
         InvalidValue: a format is not known.
 
     """
-    return [place for place in _folders(formats_of(formats), runtime) if not is_gone(place)]
+    kinds = formats_of(formats)
+    folders = [place for place in _folders(kinds, runtime) if not is_gone(place)]
+    return [*dict.fromkeys((*folders, *_unread(kinds, runtime)))]
 
 
 def _folders(kinds: Sequence[LineFormat], runtime: Runtime) -> list[str]:
     """Where the agents keep sessions, whether or not that is there."""
-    home = runtime.environment("HOME") or os.path.expanduser("~")  # noqa: PTH111
-    folders = (kind.folders(runtime.environment, home) for kind in kinds)
-    return [*dict.fromkeys(itertools.chain.from_iterable(folders))]
+    home = _home(runtime)
+    folders = (folder for kind in kinds for folder in kind.folders(runtime.environment, home))
+    return [*dict.fromkeys(folders)]
+
+
+def _unread(kinds: Sequence[LineFormat], runtime: Runtime) -> dict[str, tuple[str, str]]:
+    """The files of agents that are not read, with the format that knows them, and why."""
+    home = _home(runtime)
+    return {
+        resolved(path): (kind.name, reason)
+        for kind in kinds
+        for path, reason in kind.unread(runtime.environment, home).items()
+    }
+
+
+def _home(runtime: Runtime) -> str:
+    return runtime.environment("HOME") or os.path.expanduser("~")  # noqa: PTH111
 
 
 def sync(
@@ -76,8 +87,9 @@ def sync(
     """Import what is new in the agents' folders, or in `paths`; each file is recognised.
 
     What was imported and is not there any more stays, and is marked as gone, in the agents' folders
-    or below the `paths`. Sources are only read. What goes wrong with one file stands in its report
-    and stops no other. With `dry_run` nothing is stored.
+    or below the `paths`: also where its path holds nothing, or another session. Sources are only
+    read. What goes wrong with one file stands in its report and stops no other. With `dry_run`
+    nothing is stored.
 
     Raises:
         InvalidValue: a format is not known, or `paths` is a single one.
@@ -89,105 +101,49 @@ def sync(
     searched = [resolved(each) for each in _folders(kinds, runtime)] if given is None else given
     archive = Archive(store, runtime)
     one = FileImport(store, kinds, archive, runtime, dry=dry_run)
-    gone = list(_gone(archive, kinds, searched))
-    lost = {path for _, path, _ in gone}
-    sources = find_sources(roots, lambda path: any(kind.matches(path) for kind in kinds))
+    absence, unread = Absence(store, archive, runtime, dry=dry_run), _unread(kinds, runtime)
+    gone = list(absence.below(kinds, searched))
+    lost = {each.path for each in gone}
+    sources = find_sources(
+        roots, lambda path: path in unread or any(kind.matches(path) for kind in kinds)
+    )
     found = [each for each in sources if each.path not in lost]
     reports: list[SourceReport] = []
+    others: list[SourceReport] = []
     for number, each in enumerate(found):
         if progress is not None:
             progress(Progress(number, len(found), reports[-1] if reports else None))
-        reports.append(_superseded(kinds, each) or one.run(each))
+        skipped = _superseded(kinds, each.path) or _passed_over(unread, each.path)
+        # What follows the report of the file itself is of sessions that it does not hold any more.
+        report, *more = [skipped] if skipped is not None else one.run(each)
+        reports.append(report)
+        others += more
     if not dry_run:
         bring_titles(store, archive, kinds, [each.path for each in found])
-    now = None if dry_run else runtime.now_ms()
-    reports.extend(_mark_gone(store, archive, *each, now=now) for each in gone)
+    reports += others
+    reports += [absence.mark(each) for each in gone]
     if progress is not None:
         progress(Progress(len(found), len(found), reports[-1] if reports else None))
     return ImportReport(None, tuple(reports))
 
 
-def _superseded(kinds: Sequence[LineFormat], found: Found) -> SourceReport | None:
+def _superseded(kinds: Sequence[LineFormat], path: str) -> SourceReport | None:
     """The report of a file that another one makes superfluous, or None."""
     for kind in kinds:
-        other = kind.superseded_by(found.path)
-        if other is not None and not is_gone(other):
-            tally = Tally(found.path)
-            tally.format = kind.name
-            return tally.report(f"{os.path.basename(other)} holds all of it", None)  # noqa: PTH119
+        other = kind.superseded_by(path)
+        there = None if other is None else fingerprint_of(other)
+        if other is not None and there is not None and there.size:
+            name = os.path.basename(other)  # noqa: PTH119
+            return _skipped(path, kind.name, f"{name} holds all of it")
     return None
 
 
-def _gone(
-    archive: Archive, kinds: Sequence[LineFormat], searched: Sequence[str]
-) -> Iterator[tuple[str, str, str]]:
-    """The sessions of files that are not there any more, by their ids, with path and format."""
-    names = {kind.name for kind in kinds}
-    for header in list(archive.here()):
-        source = header.source
-        if source is None or source.path is None or source.format not in names:
-            continue
-        if not any(_below(source.path, place) for place in searched):
-            continue
-        if is_gone(source.path):
-            yield header.id, source.path, source.format
+def _passed_over(unread: Mapping[str, tuple[str, str]], path: str) -> SourceReport | None:
+    """The report of a file of an agent that is not read, or None."""
+    return _skipped(path, *unread[path]) if path in unread else None
 
 
-def _below(path: str, place: str) -> bool:
-    return path == place or path.startswith(place.rstrip("/") + "/")
-
-
-def _mark_gone(
-    store: Store,
-    archive: Archive,
-    session: str,
-    path: str,
-    format: str,  # noqa: A002
-    *,
-    now: int | None,
-) -> SourceReport:
-    """Write down, once, that a source is gone; its session stays as it is.
-
-    `now` is Unix milliseconds; None: nothing is stored.
-    """
+def _skipped(path: str, format: str, reason: str) -> SourceReport:  # noqa: A002
     tally = Tally(path)
-    tally.format, tally.session, tally.gone = format, session, True
-    error: PerdureError | None = None
-    try:
-        kept = archive.kept(session)
-        known = seen(store, kept.session, kept.position)
-        if known is not None:
-            tally.untouched(known)
-        if not (known is not None and known.gone):
-            _note(store, kept, path, format, now)
-    except PerdureError as reason:
-        error = reason
-    return tally.report(None, error)
-
-
-def _note(store: Store, kept: Kept, path: str, format: str, now: int | None) -> None:  # noqa: A002
-    stored = Stored.of(format, store.read_from(kept.session))
-    if now is None:
-        return
-    known = seen(store, kept.session, kept.position) or _nothing_seen(stored)
-    with Appender(store, kept, {}, dry=False) as to:
-        if not stored.gone:
-            to.event(GONE, {"path": path, "noticed_at": now}, stored.time)
-        known.gone, known.position = True, to.writer().position
-        # Also where it was said before: whoever looks next need not read the log for it.
-        remember(to.writer(), known)
-
-
-def _nothing_seen(stored: Stored) -> Seen:
-    """What stands for a note where there is none; no source is like it."""
-    return Seen(
-        position=Position(-1, ""),
-        fingerprint=Fingerprint(0, 0, 0, 0, 0),
-        digest="",
-        end=0,
-        lines=stored.lines,
-        torn=False,
-        generation=stored.generation,
-        last=stored.last,
-        time=stored.time,
-    )
+    tally.format = format
+    return tally.report(reason, None)

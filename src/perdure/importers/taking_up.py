@@ -9,10 +9,14 @@ import shlex
 from typing import Any, NamedTuple
 
 from perdure.errors import InvalidValue, PerdureError, StorageUnavailable, WorkspaceMissing
-from perdure.importers.formats import Command, LineFormat, format_of
+from perdure.importers.archive import Archive
+from perdure.importers.formats import Command, LineFormat, format_of, formats_of
+from perdure.importers.incremental import FileImport
+from perdure.importers.restoring import belongings
 from perdure.model.header import Header
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import Inspection, Store
+from perdure.store.families import elders
 
 __all__ = ["Check", "Surroundings", "TakingUp", "agent_of", "taking_up"]
 
@@ -35,6 +39,14 @@ class Surroundings:
     def is_file(self, path: str) -> bool:
         """Whether there is a regular file."""
         return os.path.isfile(path)  # noqa: PTH113
+
+    def lacks(self, store: Store, header: Header) -> str | None:
+        """Why the file at its path is not that of an imported session any more; None: it is.
+
+        The file is looked at as an import looks at it, and only read.
+        """
+        archive = Archive(store, self._runtime)
+        return FileImport(store, formats_of(None), archive, self._runtime, dry=True).lacks(header)
 
     def which(self, program: str) -> str | None:
         """Where the program is that a shell would start, or None."""
@@ -166,7 +178,7 @@ def taking_up(
         note = f"{agent} looks for a session by the folder in which it began"
     checks = [
         _folder_check(id, folder, around),
-        _source_check(subject.header if subject is not None else None, agent, around),
+        _source_check(store, subject.header if subject is not None else None, agent, around),
         _program_check(command.arguments[0], agent, around),
     ]
     return TakingUp(id, agent, command.arguments, folder, tuple(checks), of, otherwise, note)
@@ -198,21 +210,10 @@ def _own_id(found: Inspection, header: Header) -> str | None:
 
 
 def _kept(store: Store, header: Header, parent: str) -> Inspection | None:
-    """The session of a sub-agent's parent, by its id in its format; of the same machine first."""
-    source = header.source
-    candidates = [
-        entry.header
-        for entry in store.list()
-        if entry.header is not None
-        and entry.header.source is not None
-        and entry.header.is_import
-        and source is not None
-        and (entry.header.source.format, entry.header.source.id) == (source.format, parent)
-        and not _is_subagent(entry.header)
-    ]
-    machine = None if source is None else source.machine
-    candidates.sort(key=lambda one: one.source is None or one.source.machine != machine)
-    return store.inspect(candidates[0].id) if candidates else None
+    """The session of a sub-agent's parent, as `Store.lineage` finds it."""
+    headers = (entry.header for entry in store.list() if entry.header is not None)
+    found = elders(headers, header, parent)
+    return store.inspect(found[0].id) if found else None
 
 
 def _folder(found: Inspection, command: Command) -> str | None:
@@ -237,21 +238,28 @@ def _folder_check(id: str, folder: str | None, around: Surroundings) -> Check:
     return Check("folder", folder, error)
 
 
-def _source_check(header: Header | None, agent: str, around: Surroundings) -> Check:
+def _source_check(store: Store, header: Header | None, agent: str, around: Surroundings) -> Check:
     source = None if header is None else header.source
     if source is None or header is None:
         reason = "the session that this sub-agent belongs to is not kept here"
         return Check("source", "", PerdureError(reason, hint="`perdure sync` brings what there is"))
     path = source.path or ""
-    if around.is_file(path):
+    there = around.is_file(path)
+    why = around.lacks(store, header) if there else None
+    if there and why is None:
         return Check("source", path)
+    to, first = shlex.quote(path), ""
     reason = f"the source is gone, so {agent} does not know the session any more"
-    to = shlex.quote(path)
-    if source.machine is not None and source.machine != around.machine():
+    if why is not None:
+        reason = f"{why}, so {agent} does not know the session any more"
+        first = "move what is there away; then "
+    elif source.machine is not None and source.machine != around.machine():
         reason = f"the source is not here; it was found on {source.host or 'another machine'}"
         to = "FILE"
-    hint = f"`perdure export {shlex.quote(header.id)} {to} --format source` writes it anew"
-    return Check("source", path, StorageUnavailable(path, reason, hint=hint))
+    more = " --with-files" if belongings(store, header.id) else ""
+    command = f"perdure export {shlex.quote(header.id)} {to} --format source{more}"
+    error = StorageUnavailable(path, reason, hint=f"{first}`{command}` writes it anew")
+    return Check("source", path, error)
 
 
 def _program_check(program: str, agent: str, around: Surroundings) -> Check:

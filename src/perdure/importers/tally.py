@@ -38,6 +38,7 @@ class Tally:
         fresh: whether that session is new.
         rewritten: whether lines that are stored do not stand in the source any more.
         gone: whether the source is not there any more.
+        reason: what is at its path instead, if anything.
         found, new, unchanged, large: as in `SourceReport`.
         end: byte of the text up to which all lines were whole, and `lines` how many they are.
         time: of the last of them, Unix milliseconds.
@@ -57,6 +58,7 @@ class Tally:
         self.fresh = False
         self.rewritten = False
         self.gone = False
+        self.reason: str | None = None
         self.found = self.new = self.unchanged = self.large = 0
         self.end = self.lines = self.time = self.large_before = 0
         self.torn = False
@@ -132,6 +134,7 @@ class Tally:
             problem_count=problems.count,
             skipped=skipped,
             error=error,
+            reason=self.reason,
         )
 
     def _state(self, skipped: str | None, error: PerdureError | None) -> str:

@@ -93,6 +93,7 @@ class Indexer:
         """Forget what this process was to do: it is another one's."""
         self._mutex = threading.RLock()
         self._single = threading.RLock()
+        self._pushing = threading.RLock()
         self._waiting: dict[str, _Followed] = {}
         self._started = 0
         self._last = Refreshed(0, 0, 0, ())
@@ -166,17 +167,22 @@ class Indexer:
             waiting = list(self._waiting)
         for session in waiting:
             breathe()
-            with self._mutex:
-                followed = self._waiting.pop(session, None)
-            if followed is None:
-                continue
-            try:
-                self._indexing.index(session, breathe=breathe)
-            except PerdureError:
-                # The marks stay: whoever comes next reads it, and the next event tries again.
-                continue
-            for mark in followed.marks:
-                self._marks.clear(mark)
+            # Whoever asks for all that was written waits for what is being read just now.
+            with self._pushing:
+                self._push_one(session, breathe)
+
+    def _push_one(self, session: str, breathe: Callable[[], None]) -> None:
+        with self._mutex:
+            followed = self._waiting.pop(session, None)
+        if followed is None:
+            return
+        try:
+            self._indexing.index(session, breathe=breathe)
+        except PerdureError:
+            # The marks stay: whoever comes next reads it, and the next event tries again.
+            return
+        for mark in followed.marks:
+            self._marks.clear(mark)
 
     def drain(self) -> None:
         """Read on what is new before the process ends, as far as that takes no time worth naming.
@@ -220,7 +226,7 @@ class Indexer:
 
     def _ready(self, progress: Callable[[int, int], None] | None) -> None:
         self._push(lambda: None)
-        with self._single:
+        with self._pushing, self._single:
             complete = self.catalog.note(self.namespace, _COMPLETE) is not None
             if not (complete and self._read_what_is_marked() and self._is_arranged()):
                 self.refresh(progress=progress)

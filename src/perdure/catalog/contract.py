@@ -21,6 +21,7 @@ __all__ = [
     "Candidates",
     "Catalog",
     "Change",
+    "Covered",
     "Entry",
     "Filters",
     "KeyedEvents",
@@ -338,6 +339,23 @@ class Sums(NamedTuple):
     bytes: int
 
 
+class Covered(NamedTuple):
+    """How much of the sessions a catalog knows.
+
+    Attributes:
+        sessions: how many there are.
+        unread: how many of them were not read to their ends, or have a problem.
+        skipped: how many records cannot be found, over all sessions.
+        skipped_in: as in `Sums`.
+
+    """
+
+    sessions: int
+    unread: int
+    skipped: int
+    skipped_in: list[tuple[str, str]]
+
+
 class Catalog(ABC):
     """An index over the sessions of all namespaces of a store.
 
@@ -431,6 +449,10 @@ class Catalog(ABC):
     @abstractmethod
     def sums(self, namespace: str, filters: Filters) -> Sums:
         """What it holds of these sessions."""
+
+    @abstractmethod
+    def covered(self, namespace: str) -> Covered:
+        """How much it knows: asked for each answer, so in no more time than a count takes."""
 
     # --- searching -------------------------------------------------------------------------------
 

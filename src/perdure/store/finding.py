@@ -431,12 +431,12 @@ _NOTHING = Coverage(0, 0, 0, ())
 
 
 def _coverage(index: Indexer) -> Coverage:
-    sums = index.catalog.sums(index.namespace, Filters())
+    found = index.catalog.covered(index.namespace)
     return Coverage(
-        sessions=sums.sessions,
-        indexed=sums.sessions - sums.partial,
-        skipped=sums.skipped,
-        reasons=tuple(sums.skipped_in),
+        sessions=found.sessions,
+        indexed=found.sessions - found.unread,
+        skipped=found.skipped,
+        reasons=tuple(found.skipped_in),
     )
 
 

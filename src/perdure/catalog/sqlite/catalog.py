@@ -9,6 +9,7 @@ from perdure.catalog.contract import (
     Candidates,
     Catalog,
     Change,
+    Covered,
     Entry,
     Filters,
     KeyedEvents,
@@ -126,6 +127,10 @@ class SqliteCatalog(Catalog):
         """See `Catalog.sums`."""
         size = self._place.size()
         return self._place.read(lambda db: listing.sums(db, namespace, filters, size))
+
+    def covered(self, namespace: str) -> Covered:
+        """See `Catalog.covered`."""
+        return self._place.read(lambda db: listing.covered(db, namespace))
 
     # --- searching --------------------------------------------------------------------------------
 

@@ -289,6 +289,7 @@ class FilePlace(Place):
         """See `Place.write`."""
         if self._read_only:
             raise StorageUnavailable(self._file.path, "was opened for reading only")
+        doubted: tuple[int, int] | None = None
         with undivided():
             for _ in range(2 * _TRIES + _IDLE_MAX):
                 there = self._file.identity()
@@ -299,7 +300,11 @@ class FilePlace(Place):
                 except _Outdated:
                     self._renew()
                 except Nonsense:
-                    self._put_aside(there)
+                    # SQLite calls it damage, too, when a page cannot be read.
+                    self._file.read_through()
+                    if there is not None and there in (doubted, self._damaged):
+                        self._file.set_aside(there)
+                    doubted = there
         raise replaced(self._file.path)
 
     def _write(self, change: Question[T], *, make: bool) -> tuple[T] | None:
@@ -345,7 +350,8 @@ class FilePlace(Place):
                 errno = 0 if connection is None else connection.system_errno
                 told = meant_by(error, errno, self._file.path)
                 if told is None or isinstance(told, Nonsense):
-                    self._put_aside(file.identity)
+                    self._file.read_through()
+                    self._file.set_aside(file.identity)
                     return
                 raise told from error
             finally:
@@ -356,18 +362,9 @@ class FilePlace(Place):
     def _renew_within(self, connection: apsw.Connection) -> None:
         version = int(connection.pragma("user_version"))
         self._file.refuse(int(connection.pragma("application_id")), version)
-        if version == schema.VERSION:
-            with suppress(apsw.SQLError):
-                if schema.check(connection):
-                    # Somebody else was faster.
-                    return
-        begin_anew(connection, self._file.first_version())
-
-    def _put_aside(self, damaged: tuple[int, int] | None) -> None:
-        """Set a file aside that makes no sense."""
-        self._file.read_through()
-        if damaged is not None:
-            self._file.set_aside(damaged)
+        # Otherwise somebody else was faster.
+        if version < schema.VERSION or not schema.check(connection):
+            begin_anew(connection, self._file.first_version())
 
     def begin_anew(self) -> None:
         """See `Place.begin_anew`."""

@@ -204,6 +204,8 @@ class IndexFile:
         try:
             connection = apsw.Connection(path, flags=FLAGS | apsw.SQLITE_OPEN_READWRITE)
             configure(connection, WAIT_MS)
+            # It has another name: what a crash leaves of it is removed by the next one.
+            connection.pragma("journal_mode", "memory")
             # So that room which an index took that was cleared can be given back.
             connection.pragma("auto_vacuum", "incremental")
             connection.execute("BEGIN IMMEDIATE")

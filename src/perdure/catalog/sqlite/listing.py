@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import apsw
 
-from perdure.catalog.contract import SORTS, Filters, Listed, Sums
+from perdure.catalog.contract import SORTS, Covered, Filters, Listed, Sums
 from perdure.catalog.query import Query
 from perdure.catalog.sqlite.filters import KNOWN, Chosen, chosen, few, namespace_of
 from perdure.catalog.sqlite.rows import SORT_COLUMNS, listed_of, sort_key
@@ -23,7 +23,7 @@ from perdure.catalog.sqlite.schema import (
 )
 from perdure.errors import InvalidValue
 
-__all__ = ["children", "listed", "matching", "sums"]
+__all__ = ["children", "covered", "listed", "matching", "sums"]
 
 _SKIPPED_MAX = 20
 
@@ -168,6 +168,36 @@ def sums(db: apsw.Connection, namespace: str, filters: Filters, size: int) -> Su
         partial,
         size,
     )
+
+
+_UNREAD = """
+    SELECT count(*) FROM (
+        SELECT number FROM sessions INDEXED BY by_partial WHERE namespace = :namespace AND partial
+        UNION
+        SELECT s.number FROM sessions AS s INDEXED BY by_trouble
+        CROSS JOIN readings AS r ON r.session = s.number
+        WHERE s.namespace = :namespace AND s.troubled AND r.problem IS NOT NULL
+    )
+"""
+
+
+def covered(db: apsw.Connection, namespace: str) -> Covered:
+    """See `Catalog.covered`."""
+    number = namespace_of(db, namespace)
+    if number is None:
+        return Covered(0, 0, 0, [])
+    bound = {"namespace": number}
+    query = "SELECT count(*) FROM sessions INDEXED BY by_id WHERE namespace = :namespace"
+    ((sessions,),) = ask(db, query, bound, (int,))
+    ((unread,),) = ask(db, _UNREAD, bound, (int,))
+    query = (
+        "SELECT ifnull(sum(skipped), 0) FROM sessions INDEXED BY by_trouble"
+        " WHERE namespace = :namespace AND troubled"
+    )
+    ((skipped,),) = ask(db, query, bound, (int,))
+    which = chosen(number, Filters(problem=True))
+    skipped_in = _skipped_in(db, which, few(db, which)) if skipped or unread else []
+    return Covered(sessions, unread, skipped, skipped_in)
 
 
 def _source(which: Chosen, known: list[int] | None) -> tuple[str, dict[str, Any]]:

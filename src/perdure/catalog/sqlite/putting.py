@@ -192,6 +192,11 @@ def _put_keys(db: apsw.Connection, number: int, change: Change) -> None:
 # --- passages -------------------------------------------------------------------------------------
 
 
+def _whole(tokens: str) -> str:
+    """Tokens as SQLite can take them; those that `analyse` gives hold no half of a character."""
+    return tokens if tokens.isascii() else tokens.encode("utf-8", "replace").decode()
+
+
 class _Passages:
     """The passages of one session."""
 
@@ -251,7 +256,7 @@ class _Passages:
             call = None if each.call is None else clamped(each.call)
             rows.append((id, number, seq, kind, digest, agent, time, call))
             scope = scope_tokens(self._within, number, kind, agent, time)
-            texts.append((id, each.words, each.parts, scope))
+            texts.append((id, _whole(each.words), _whole(each.parts), scope))
             stretches.add(stretch(time))
         db.executemany("INSERT INTO texts (rowid, words, parts, scope) VALUES (?, ?, ?, ?)", texts)
         db.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)

@@ -100,6 +100,7 @@ _TABLES = (
     "CREATE INDEX by_relation ON sessions (namespace, relation)",
     "CREATE INDEX by_archived ON sessions (namespace) WHERE archived",
     "CREATE INDEX by_trouble ON sessions (namespace) WHERE troubled",
+    "CREATE INDEX by_partial ON sessions (namespace) WHERE partial",
     "CREATE INDEX by_cwd ON sessions (namespace, cwd) WHERE cwd IS NOT NULL",
     "CREATE INDEX by_preset ON sessions (namespace, preset) WHERE preset IS NOT NULL",
     "CREATE INDEX by_parent ON sessions (namespace, parent) WHERE parent IS NOT NULL",

@@ -30,8 +30,15 @@ __all__ = ["candidates", "in_order"]
 
 Mode = Literal["all", "any"]
 
-_SESSIONS_MAX = 250
-"""So many sessions are named by their tokens; reading so many lists side by side takes 10 ms."""
+_SESSIONS_FEW, _SESSIONS_MAX = 64, 600
+"""So many sessions are named by their tokens, whatever is looked for; so many, if it is common.
+
+Reading the lists of 200 tokens side by side takes 4 ms for a rare word and 9 ms for a common one.
+Asking a row of `passages` for each hit takes a microsecond, and a rare word has few.
+"""
+
+_HITS_FEW = 10
+"""A word that has fewer hits for each session is rare in this sense."""
 
 _STRETCHES_MAX = 60
 _COUNTED_MAX, _COUNTED_MIN, _COUNTED_ALL = 4_000, 200, 40_000
@@ -82,14 +89,15 @@ def candidates(
     number = namespace_of(db, namespace)
     if number is None or query.empty or newest <= 0 or most <= 0:
         return Candidates([], capped=False)
-    scoped = _scoped(db, number, scope)
+    match = query.match(mode)
+    scoped = _scoped(db, number, scope, match)
     if scoped is None:
         return Candidates([], capped=False)
     weights = _weights(db, number, query, mode)
     places = ", ".join(f":w{index}" for index in range(len(weights)))
     join = _JOIN if scoped.where else ""
     bound = {f"w{index}": weight for index, weight in enumerate(weights)} | scoped.bound
-    bound |= {"match": scoped.match(query.match(mode)), "limit": clamped(newest + 1)}
+    bound |= {"match": scoped.match(match), "limit": clamped(newest + 1)}
     asked = sql(
         f"SELECT texts.rowid, {RANK}(texts, {places})",
         "FROM texts",
@@ -156,7 +164,7 @@ def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> l
     rows = ask(db, "SELECT passages FROM namespaces WHERE number = ?", (namespace,), [int])
     total = rows[0][0] if rows else 0
     ((last,),) = ask(db, "SELECT ifnull(max(id), 0) FROM passages", (), [int])
-    within = "".join([f' AND "{token}"' for token in _within(db, namespace)])
+    within = "".join([f' AND "{token}"' for (token,) in _within(db, namespace)])
     most = max(_COUNTED_MIN, min(_COUNTED_MAX, _COUNTED_ALL // len(phrases)))
     found: dict[tuple[str, ...], float] = {}
     for tokens in dict.fromkeys(phrase.tokens for phrase in phrases):
@@ -171,24 +179,22 @@ def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> l
     ]
 
 
-def _within(db: apsw.Connection, namespace: int) -> list[str]:
-    """The token of a namespace, unless it is the only one."""
+def _within(db: apsw.Connection, namespace: int) -> list[list[str]]:
+    """The token of a namespace, as one of which a passage has one, unless it is the only one."""
     query = "SELECT EXISTS (SELECT 1 FROM namespaces WHERE number <> ? AND passages > 0)"
     ((others,),) = ask(db, query, (namespace,))
-    return [namespace_token(namespace)] if others else []
+    return [[namespace_token(namespace)]] if others else []
 
 
 # --- the scope ------------------------------------------------------------------------------------
 
 
-def _scoped(db: apsw.Connection, namespace: int, scope: Scope) -> _Scoped | None:
-    """The scope in tokens and conditions; None if nothing is in it."""
-    scoped = _Scoped([], [], "", {})
-    for add in (_add_sessions, _add_kinds, _add_agents, _add_times):
-        added = add(db, namespace, scope, scoped)
-        if added is None:
-            return None
-        scoped = added
+def _scoped(db: apsw.Connection, namespace: int, scope: Scope, match: str) -> _Scoped | None:
+    """The scope in tokens and conditions, for this query; None if nothing is in it."""
+    scoped = _add_sessions(db, namespace, scope.sessions, match)
+    for add in (_add_kinds, _add_agents, _add_times):
+        if scoped is not None:
+            scoped = add(db, scope, scoped)
     return scoped
 
 
@@ -197,9 +203,7 @@ def _numbered(db: apsw.Connection, names: Any) -> list[int]:
     return [number for (number,) in ask(db, query, (cells(names),), [int])]
 
 
-def _add_kinds(
-    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
-) -> _Scoped | None:
+def _add_kinds(db: apsw.Connection, scope: Scope, scoped: _Scoped) -> _Scoped | None:
     if scope.kinds is None:
         return scoped
     found = _numbered(db, scope.kinds)
@@ -207,9 +211,7 @@ def _add_kinds(
     return scoped if found else None
 
 
-def _add_agents(
-    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
-) -> _Scoped | None:
+def _add_agents(db: apsw.Connection, scope: Scope, scoped: _Scoped) -> _Scoped | None:
     if scope.agents is None:
         return scoped
     found: list[int | None] = [*_numbered(db, {each for each in scope.agents if each is not None})]
@@ -219,9 +221,7 @@ def _add_agents(
     return scoped if found else None
 
 
-def _add_times(
-    db: apsw.Connection, _namespace: int, scope: Scope, scoped: _Scoped
-) -> _Scoped | None:
+def _add_times(db: apsw.Connection, scope: Scope, scoped: _Scoped) -> _Scoped | None:
     if scope.since is None and scope.until is None:
         return scoped
     since = None if scope.since is None else clamped(scope.since)
@@ -250,32 +250,48 @@ def _add_times(
 
 
 def _add_sessions(
-    db: apsw.Connection, namespace: int, scope: Scope, scoped: _Scoped
+    db: apsw.Connection, namespace: int, filters: Filters, match: str
 ) -> _Scoped | None:
-    filters = scope.sessions._replace(since=None, until=None)
-    without = filters.without
-    if filters._replace(without=()) == Filters():
-        scoped.all_of.extend([token] for token in _within(db, namespace))
-        if not without:
-            return scoped
+    filters = filters._replace(since=None, until=None)
+    all_but = filters._replace(without=()) == Filters()
+    if all_but and not filters.without:
+        return _Scoped(_within(db, namespace), [], "", {})
+    if all_but:
         query = (
             "SELECT number FROM sessions WHERE namespace = ?"
             " AND id IN (SELECT unhex(value) FROM json_each(?))"
         )
-        found = [number for (number,) in ask(db, query, (namespace, cells(without)), [int])]
-        if len(found) <= _SESSIONS_MAX:
-            scoped.none_of.extend(session_token(number) for number in found)
-            return scoped
-        scoped.bound["numbers"] = numbers(found)
-        of_these = "(SELECT value FROM json_each(:numbers))"
-        return scoped._replace(where=f" AND p.session NOT IN {of_these}")
-    found = _sessions(db, namespace, filters)
-    if len(found) <= _SESSIONS_MAX:
-        scoped.all_of.append([session_token(number) for number in found])
-        return scoped if found else None
-    scoped.all_of.extend([token] for token in _within(db, namespace))
-    scoped.bound["numbers"] = numbers(found)
-    return scoped._replace(where=" AND p.session IN (SELECT value FROM json_each(:numbers))")
+        bound = (namespace, cells(filters.without))
+        found = [number for (number,) in ask(db, query, bound, [int])]
+    else:
+        found = _sessions(db, namespace, filters)
+        if not found:
+            return None
+    if _by_tokens(db, len(found), match):
+        tokens = [session_token(number) for number in found]
+        return (
+            _Scoped(_within(db, namespace), tokens, "", {})
+            if all_but
+            else _Scoped([tokens], [], "", {})
+        )
+    where = sql("AND p.session", "NOT IN" if all_but else "IN", _NUMBERED)
+    return _Scoped(_within(db, namespace), [], where, {"numbers": numbers(found)})
+
+
+_NUMBERED = "(SELECT value FROM json_each(:numbers))"
+
+
+def _by_tokens(db: apsw.Connection, sessions: int, match: str) -> bool:
+    """Whether to name so many sessions by their tokens when this is looked for."""
+    if not _SESSIONS_FEW < sessions <= _SESSIONS_MAX:
+        return sessions <= _SESSIONS_FEW
+    most = _HITS_FEW * sessions
+    # Without beginnings first: to count those, FTS5 reads all of them.
+    for each in dict.fromkeys((match.replace('"*', '"'), match)):
+        ((count, _),) = ask(db, _COUNTED, {"match": each, "most": most})
+        if count == most:
+            return True
+    return False
 
 
 def _sessions(db: apsw.Connection, namespace: int, filters: Filters) -> list[int]:
@@ -294,7 +310,7 @@ def _sessions(db: apsw.Connection, namespace: int, filters: Filters) -> list[int
 _SORTED_MAX = 5_000
 """So many hits are sorted; of more, those of a few sessions are at a time."""
 
-_BATCHES = (16, 64, _SESSIONS_MAX)
+_BATCHES = (16, 64, 250)
 
 
 def in_order(
@@ -311,10 +327,11 @@ def in_order(
     number = namespace_of(db, namespace)
     if number is None or query.empty or limit <= 0:
         return Candidates([], capped=False)
-    scoped = _scoped(db, number, scope)
+    match = query.match(mode)
+    scoped = _scoped(db, number, scope, match)
     if scoped is None:
         return Candidates([], capped=False)
-    ordered = _Ordered(db, scoped, query.match(mode), after, limit)
+    ordered = _Ordered(db, scoped, match, after, limit)
     if ordered.few():
         rows = ordered.rows(())
     else:

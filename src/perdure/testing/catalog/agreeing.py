@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 from perdure.catalog.contract import SORTS, Candidate, Catalog, Change, Filters, Listed, Scope
 from perdure.catalog.query import parse
 from perdure.testing.catalog.model import Model
-from perdure.testing.catalog.place import CatalogCase, change, said, session
+from perdure.testing.catalog.place import PAGES_MAX, CatalogCase, change, said, session
 from perdure.testing.contract import Clockwork
 
 __all__ = ["Agreeing"]
@@ -135,7 +135,8 @@ def changes() -> SearchStrategy[Change]:
     said_there = st.lists(passages(), max_size=5)
     return st.builds(
         lambda id, listed, told, texts: made(id, listed, passages=texts, **told),
-        st.sampled_from(IDS),
+        # Most of a history is that of one session.
+        st.sampled_from(("a",) * 6 + IDS),
         sessions(),
         told,
         said_there,
@@ -198,7 +199,8 @@ def steps() -> SearchStrategy[list[Step]]:
     """A history."""
     names = st.sampled_from(("put",) * 8 + ("remove", "note", "close", "clear"))
     wrong_or_right = st.sampled_from((True,) * 5 + (False,))
-    step = st.builds(Step, names, st.sampled_from(NAMESPACES), changes(), wrong_or_right)
+    namespaces = st.sampled_from(("",) * 6 + NAMESPACES)
+    step = st.builds(Step, names, namespaces, changes(), wrong_or_right)
     return st.lists(step, min_size=1, max_size=8)
 
 
@@ -308,7 +310,7 @@ def _compare(catalog: Catalog, model: Model, asked: Question) -> None:
 def _pages(catalog: Catalog, asked: Question) -> list[Listed]:
     found: list[Listed] = []
     after = None
-    while True:
+    for _ in range(PAGES_MAX):
         page = catalog.listed(
             asked.namespace, asked.filters, sort=asked.sort, limit=asked.limit, after=after
         )
@@ -316,6 +318,7 @@ def _pages(catalog: Catalog, asked: Question) -> list[Listed]:
         if len(page) < asked.limit:
             return found
         after = (getattr(page[-1], asked.sort), page[-1].id)
+    return found
 
 
 def _compare_hits(catalog: Catalog, model: Model, asked: Question) -> None:

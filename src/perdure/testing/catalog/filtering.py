@@ -193,7 +193,7 @@ class Filtering(CatalogCase):
 
     @pytest.mark.parametrize(("pointer", "value", "holds"), POINTERS)
     def test_by_projection(self, catalog: Catalog, pointer: str, value: Any, holds: bool) -> None:
-        """A member is where its pointer leads, and no text, number or boolean is another's equal."""
+        """A member is where its pointer leads, no text, number or boolean is another's equal."""
         put(catalog, session("a", projection=MEMBERS))
         put(catalog, session("b", projection={"tag": "blue"}))
         put(catalog, session("c"))

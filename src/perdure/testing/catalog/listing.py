@@ -139,7 +139,7 @@ class Listing(CatalogCase):
         assert catalog.matching("", Filters(), parse("pear")) == []
 
     def test_the_best_come_first(self, catalog: Catalog) -> None:
-        """Sessions are ranked; of equal ones the one that was active last comes first, then by id."""
+        """Sessions are ranked; of equal ones those active last come first, then by id."""
         rest = "one two three four five six seven eight nine ten"
         put(catalog, session("long", title=f"apple {rest}", last_active=9))
         put(catalog, session("b", title="apple pie", last_active=1))

@@ -4,6 +4,7 @@ import pytest
 
 from perdure.catalog.contract import (
     Catalog,
+    Covered,
     Entry,
     Filters,
     KeyedEvents,
@@ -139,6 +140,22 @@ class Putting(CatalogCase):
         assert keyed.seqs == {}
         assert catalog.listed("", Filters(projection=[("/a", 1)])) == []
         assert found(catalog, "apple") == [("other", 0)]
+
+    def test_what_is_not_covered_is_told(self, catalog: Catalog) -> None:
+        """How many sessions were not read whole, how many records not, and where."""
+        assert catalog.covered("") == Covered(0, 0, 0, [])
+        put(catalog, "a")
+        assert catalog.covered("") == Covered(1, 0, 0, [])
+        put(catalog, session("bad", problem="torn"))
+        put(catalog, "half", partial=True)
+        put(catalog, "some", skipped=2, skipped_why="odd")
+        put(catalog, "other", namespace="b")
+        found = catalog.covered("")
+        assert (found.sessions, found.unread, found.skipped) == (4, 2, 2)
+        assert found.skipped_in == [("bad", "torn"), ("some", "odd")]
+        for gone in ("bad", "half", "some"):
+            catalog.remove("", gone)
+        assert catalog.covered("") == Covered(1, 0, 0, [])
 
     def test_namespaces_see_their_own(self, catalog: Catalog) -> None:
         """What is put, noted and removed in one namespace is nothing to another."""
@@ -303,6 +320,12 @@ class Putting(CatalogCase):
         assert catalog.sums("", Filters()).passages == 1
         put(catalog, "s")
         assert catalog.sums("", Filters()).passages == 0
+
+    def test_tokens_may_be_odd(self, catalog: Catalog) -> None:
+        """Tokens that no analysis gives raise nothing, and those beside them are found."""
+        odd = 'apple \ud800 \0 "x" AND (y* \udfff'
+        put(catalog, "s", [Passage(0, "user", odd, odd, 1, None, 0)])
+        assert found(catalog, "apple") == [("s", 0)]
 
     # --- keys and notes ---------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class Scoping(CatalogCase):
         assert by(Filters(since=2**60, until=0)) == ["0", "1", "2", "3", "4", "5"]
         assert by(Filters(statuses=["crashed"], since=2**60)) == ["1", "3", "5"]
 
-    @pytest.mark.parametrize("sessions", [10, 300])
+    @pytest.mark.parametrize("sessions", [10, 300, 800])
     def test_by_many_sessions(self, catalog: Catalog, sessions: int) -> None:
         """What is found does not depend on how many sessions are named, or left out."""
         for number in range(sessions):

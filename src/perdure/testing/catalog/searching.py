@@ -146,9 +146,9 @@ class Searching(CatalogCase):
             put(catalog, id, passages)
             places += [(id, each.seq, each.digest) for each in passages]
         for limit in (1, 3, 7, 100):
-            pages = []
+            pages: list[tuple[str, int, int]] = []
             after = None
-            while True:
+            for _ in range(len(places) + 1):
                 page = catalog.in_order("", Scope(), parse("apple"), after=after, limit=limit)
                 assert not page.capped
                 pages += [(each.session, each.seq, each.digest) for each in page.found]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, imports, memory, reads, resume, sizes, sqlite
+from benchmarks import appends, finding, imports, memory, reads, resume, sizes, sqlite
 from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
@@ -25,6 +25,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
         rows = [row for encoding in ENCODINGS for row in _measured(Path(name), encoding)]
         rows += _measured_sqlite(Path(name))
+        rows += _measured_finding(Path(name))
     print(f"\n{time.perf_counter() - started:.0f} s")
     if "--json" in sys.argv:
         print(json.dumps([row.as_dict() for row in rows]))
@@ -58,6 +59,15 @@ def _measured_sqlite(folder: Path) -> Iterator[Row]:
     yield from section("resume, sqlite", "perdure", "floor", resume.resumes(folder, SQLITE))
     yield from section("bytes on disk, sqlite", "stored", "plain JSON", sizes.sizes(folder, SQLITE))
     yield from section("imports, sqlite", "perdure", "floor", imports.imports(folder, SQLITE))
+
+
+def _measured_finding(folder: Path) -> Iterator[Row]:
+    many, few = f"{finding.LARGE:,}", f"{finding.SMALL:,}"
+    yield from section("listing", many, few, finding.listings(folder))
+    yield from section("listing, sqlite", few, "100", finding.listings_of_file(folder))
+    title = f"search among {finding.PASSAGES:,} passages"
+    yield from section(title, "p50", "bound", finding.searches(folder))
+    yield from section("commits and the index", "index", "none", finding.appends(folder))
 
 
 if __name__ == "__main__":

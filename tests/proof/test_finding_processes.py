@@ -19,7 +19,10 @@ from tests.support import scaled
 pytestmark = pytest.mark.proof
 
 WRITERS, SEARCHERS = 4, 2
+HANDS = WRITERS + SEARCHERS
 OTHERS = 200
+ALONE = 300
+"""Of so many texts it is asked where their own words stand."""
 PATIENCE = 60.0
 
 
@@ -55,7 +58,9 @@ def quantiles(samples: list[float]) -> str:
 
 
 @pytest.mark.reads_for_itself(reason="check_index reads every log")
-def test_writers_and_searchers_at_once(place: Place, seed: int, tmp_path: Path) -> None:
+def test_writers_and_searchers_at_once(
+    place: Place, seed: int, rng: random.Random, tmp_path: Path
+) -> None:
     """Nobody meets an error, and in the end everything that was written is found and listed."""
     seconds = scaled(30)
     names = [f"writer{letter}" for letter in "abcdefgh"[:WRITERS]]
@@ -68,10 +73,8 @@ def test_writers_and_searchers_at_once(place: Place, seed: int, tmp_path: Path) 
             hand.tell("search", writers=names, seconds=seconds, seed=seed + number)
         wrote = [hand.hear(seconds) for hand in writers.values()]
         looked = [hand.hear(seconds) for hand in searchers]
-        assert [answer["errors"] for answer in [*wrote, *looked]] == [[]] * (WRITERS + SEARCHERS)
-        assert [hand.close() for hand in [*writers.values(), *searchers]] == [0] * (
-            WRITERS + SEARCHERS
-        )
+        assert [answer["errors"] for answer in [*wrote, *looked]] == [[]] * HANDS
+        assert [hand.close() for hand in [*writers.values(), *searchers]] == [0] * HANDS
     written = {id: words for answer in wrote for id, words in answer["written"].items()}
     count = sum(map(len, written.values()))
     report(f"{place.url.removeprefix(str(tmp_path))} (seed {seed})", looked, written)
@@ -79,10 +82,11 @@ def test_writers_and_searchers_at_once(place: Place, seed: int, tmp_path: Path) 
     assert sum(answer["hits"] for answer in looked) > 0
     with place.open() as store:
         store.refresh()
-        for id, words in written.items():
-            for word in words:
-                found = store.search(f'"{word}"')
-                assert [(word, hit.session) for hit in found.hits] == [(word, id)]
+        whose = {word: id for id, words in written.items() for word in words}
+        assert all_said(store) == [*sorted((id, word) for word, id in whose.items())]
+        for word in rng.sample([*whose], min(len(whose), ALONE)):
+            found = store.search(f'"{word}"')
+            assert [(word, hit.session) for hit in found.hits] == [(word, whose[word])]
         assert store.search("says").coverage == (len(written), len(written), 0, ())
         # It compares the listing with all logs, page by page.
         check_index(store)
@@ -106,6 +110,17 @@ def all_listed(store: Store) -> list[Any]:
         after = page.cursor
         if after is None:
             return rows
+
+
+def all_said(store: Store) -> list[tuple[str, str]]:
+    """Session and word of each text, by a search for what all texts say."""
+    said, after = [], None
+    while True:
+        page = store.search('"says"', sort="seq", k=100, after=after)
+        said += [(hit.session, hit.snippet.split()[1]) for hit in page.hits]
+        after = page.cursor
+        if after is None:
+            return sorted(said)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

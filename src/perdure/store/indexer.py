@@ -228,8 +228,10 @@ class Indexer:
         self._push(lambda: None)
         with self._pushing, self._single:
             complete = self.catalog.note(self.namespace, _COMPLETE) is not None
-            if not (complete and self._read_what_is_marked() and self._is_arranged()):
+            if not (complete and self._read_what_is_marked()):
                 self.refresh(progress=progress)
+            elif not self._is_arranged():
+                self._rearrange(progress or (lambda _done, _all: None))
 
     @property
     def whole(self) -> bool:
@@ -244,6 +246,19 @@ class Indexer:
         arrangement = self._backend.arrangement()
         known = self.catalog.note(self.namespace, _ARRANGEMENT)
         return arrangement is not None and arrangement == known
+
+    def _rearrange(self, progress: Callable[[int, int], None]) -> None:
+        """Read the sessions that came, and forget those that went; the others are not looked at."""
+        arrangement = self._backend.arrangement()
+        there = set(self._backend.ids())
+        known = {entry.session for entry in self.catalog.entries(self.namespace)}
+        changed = sorted(there ^ known)
+        for number, session in enumerate(changed):
+            progress(number, len(changed))
+            self._indexing.index(session)
+        progress(len(changed), len(changed))
+        if there or known:
+            self.catalog.put_note(self.namespace, _ARRANGEMENT, arrangement or "")
 
     def _read_what_is_marked(self) -> bool:
         """Read what dead writers left, once in a process; False: one did not say which."""

@@ -334,6 +334,17 @@ class SqliteBackend(RepairingBackend, DerivingBackend):
             yield from ((found.id, self._revision(found)) for found in page)
             page = self._page(page[-1].name)
 
+    def arrangement(self) -> str | None:
+        # A number is never given twice, so no other sessions have the same count and sum and last.
+        query = (
+            "SELECT count(*), ifnull(sum(number), 0), ifnull(max(number), 0) FROM sessions"
+            " WHERE state = 'stored' AND namespace = ?"
+        )
+        bound, kinds = (self._namespace,), (int, int, int)
+        none: list[Any] = []
+        found = self._ask(lambda db: schema.ask(db, query, bound, kinds), none)
+        return ":".join(str(number) for row in found for number in row)
+
     def _page(self, behind: str | bytes) -> list[Found]:
         nothing: list[Found] = []
         return self._ask(lambda db: trash.page(db, self._namespace, behind), nothing)

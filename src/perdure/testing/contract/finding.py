@@ -68,6 +68,42 @@ class Finding(ContractCase):
         assert brief(store.inspect("s").events) == [(0, "x")]
         session.close()
 
+    def test_what_an_index_follows_is_what_is_listed(self, place: Place) -> None:
+        """Ids and revisions can be had without headers, and are those of the listing."""
+        store = place.store()
+        backend = store._backend
+        for id in ("s", "t", "long " * 100, "\ud800"):
+            with store.create(id) as session:
+                session.append("x")
+        store.delete("t")
+        assert dict(backend.revisions()) == revisions(store)
+        assert sorted(backend.ids()) == sorted(revisions(store))
+        assert len(list(backend.ids())) == 3
+
+    def test_an_arrangement_is_another_one_when_sessions_come_or_go(self, place: Place) -> None:
+        """A medium that can tell tells it of each that came or went, and of no append."""
+        store = place.store()
+        backend = store._backend
+        seen: list[str | None] = [backend.arrangement()]
+
+        def changed() -> None:
+            found = backend.arrangement()
+            assert found is None or found not in seen
+            seen.append(found)
+
+        for id in ("s", "t"):
+            with store.create(id) as session:
+                session.append("x")
+            changed()
+        settled = backend.arrangement()
+        store.append("s", [{"type": "x"}])
+        assert None in (settled, backend.arrangement()) or backend.arrangement() == settled
+        store.delete("s")
+        changed()
+        with store.create("u") as session:
+            session.append("x")
+        changed()
+
     def test_a_session_that_was_abandoned_leaves_nothing(self, store: Store) -> None:
         """A session created and closed without an append is gone; its id can be used again."""
         # deepseek-harness 33, 36

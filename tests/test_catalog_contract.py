@@ -63,7 +63,8 @@ class TestForeign(CatalogContract):
 class Credulous(Foreign):
     """Takes a change over whatever it was built on."""
 
-    def put(self, namespace: str, change: Change, expected: int | None) -> int | None:  # noqa: ARG002
+    def put(self, namespace: str, change: Change, expected: int | None) -> int | None:
+        del expected
         standing = self.inside.standing(namespace, change.listed.id)
         return self.inside.put(namespace, change, None if standing is None else standing.version)
 
@@ -165,7 +166,7 @@ def test_the_suite_notices_pages_that_hide_sessions() -> None:
         CatalogContract.test_pages_follow_each_other(TestForeign(), Careless(), "size", 1)
 
 
-@pytest.mark.parametrize("cheat", [Thorough, Forgetful, Talkative, Confident, Absent, Careless])
+@pytest.mark.parametrize("cheat", [Forgetful, Talkative, Confident, Absent])
 def test_the_model_notices_a_catalog_that_cheats(
     tmp_path: Path, cheat: type[Foreign], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +177,7 @@ def test_the_model_notices_a_catalog_that_cheats(
     settings.load_profile("found")
     suite = TestForeign()
     monkeypatch.setattr(suite, "make_catalog", lambda *_: cheat())
-    monkeypatch.setattr(suite, "examples", 200, raising=False)
+    monkeypatch.setattr(suite, "examples", 500, raising=False)
     try:
         with pytest.raises(AssertionError):
             suite.test_a_catalog_agrees_with_the_model(tmp_path)

@@ -4,11 +4,13 @@ import errno
 import os
 import random
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from perdure.testing.catalog.place import (
     session,
 )
 from perdure.testing.strategies import json_values, texts
+from perdure.testing.vfs import SHORT, standing_between
 from tests.support import scaled
 
 WAL = f"{NAME}-wal"
@@ -556,6 +559,47 @@ def test_an_index_that_is_replaced_is_noticed(
     assert found(SqliteCatalog(str(root)), "apple") == [("more", 0), ("other", 0)]
 
 
+def test_whoever_lets_an_old_index_go_leaves_the_new_one_alone(
+    kept: SqliteCatalog, root: Path
+) -> None:
+    """Closing a file that lost its name takes nothing from the one that has it now."""
+    put(kept, "second", [said(0, "apple")])
+    assert (root / WAL).stat().st_size
+    for path in root.iterdir():
+        path.unlink()
+    other = SqliteCatalog(str(root))
+    put(other, "other", [said(0, "apple")])
+    wal = (root / WAL).stat()
+    kept.close()
+
+    assert (root / WAL).stat().st_ino == wal.st_ino
+    put(other, "more", [said(0, "apple")])
+    third = SqliteCatalog(str(root))
+    assert found(third, "apple") == found(other, "apple") == [("more", 0), ("other", 0)]
+
+
+def test_damage_that_is_seen_once_is_none(
+    kept: SqliteCatalog, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes no sense once, and then does, is not set aside."""
+    left = [1]
+    check = schema.check
+
+    def confused(connection: apsw.Connection) -> bool:
+        if left[0]:
+            left[0] -= 1
+            raise apsw.CorruptError("for once")
+        return check(connection)
+
+    monkeypatch.setattr(schema, "check", confused)
+    assert put_unseen(kept) is not None
+    kept.close()
+    left[0] = 1
+    assert ids(kept.listed("", Filters(), sort="title")) == ["first", "unseen"]
+    assert left == [0]
+    assert set_aside(root) == []
+
+
 def test_a_folder_that_is_removed_is_noticed(kept: SqliteCatalog, root: Path) -> None:
     """Where the whole folder is gone, nothing is known, and nothing can be put."""
     put(kept, "second")
@@ -791,6 +835,108 @@ def test_killed_writers_leave_whole_changes(root: Path, rng: random.Random) -> N
         assert set_aside(root) == []
         catalog.close()
         number = listed[0].size
+
+
+def dying_at(point: str, visit: int, root: Path) -> int:
+    """Put a session in a child that is killed at a crash point; how it ended."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    left = [visit]
+
+    def hook(name: str) -> None:
+        left[0] -= name == point
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        crash.arm(hook=hook)
+        put_unseen(SqliteCatalog(str(root)))
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["new", "damaged"])
+def test_every_crash_point_leaves_a_usable_index(tmp_path: Path, *, damaged: bool) -> None:
+    """Killed anywhere while a file is made or set aside, whoever comes next goes on."""
+
+    def fresh(name: str) -> Path:
+        root = tmp_path / name
+        root.mkdir(0o700)
+        if damaged:
+            for each in (NAME, WAL):
+                (root / each).write_bytes(b"damaged")
+                (root / each).chmod(0o600)
+        return root
+
+    visits: list[str] = []
+    crash.arm(hook=visits.append)
+    try:
+        put_unseen(SqliteCatalog(str(fresh("sound"))))
+    finally:
+        crash.arm()
+    assert {"file.open", "move.before", "move.after", "folder.sync"} <= set(visits)
+    for place, point in enumerate(visits):
+        root = fresh(f"{place}")
+        assert dying_at(point, visits[: place + 1].count(point), root) == -signal.SIGKILL
+        reader = SqliteCatalog(str(root), read_only=True)
+        assert answers(reader) == NOTHING
+        catalog = SqliteCatalog(str(root))
+        put(catalog, "second", [said(0, "apple")])
+        assert found(catalog, "apple") == found(reader, "apple") == [("second", 0)]
+        reader.close()
+        catalog.close()
+        left = contents(root).keys() - {NAME}
+        assert [name for name in left if not name.startswith(ASIDE)] == [], point
+        assert set_aside(root) == [name for name in left if not name.endswith("-wal")]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("code", ["EIO", "ENOSPC", "EACCES", SHORT])
+def test_any_call_of_sqlite_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, code: str
+) -> None:
+    """Whichever call the system refuses, only errors of the tree come of it, and all goes on."""
+    for module in (files, connections):
+        monkeypatch.setattr(module, "WAIT_MS", 1)
+    state = {"calls": 0, "fails": -1}
+
+    def judge(kind: str) -> str | None:
+        state["calls"] += 1
+        if code == SHORT and kind not in ("sqlite read", "sqlite write"):
+            return None
+        return code if state["calls"] == state["fails"] else None
+
+    def use(root: Path) -> None:
+        catalog = SqliteCatalog(str(root))
+        steps: list[Callable[[], object]] = [
+            lambda: put_unseen(catalog),
+            lambda: answers(catalog),
+            lambda: catalog.remove("", "unseen"),
+            catalog.clear,
+            catalog.close,
+            lambda: answers(SqliteCatalog(str(root), read_only=True)),
+        ]
+        for step in steps:
+            with suppress(StorageUnavailable, StorageFull):
+                step()
+
+    def play(root: Path, fails: int) -> None:
+        root.mkdir(0o700)
+        state.update(calls=0, fails=fails)
+        with standing_between(judge=judge, to_disk=False, waits=False):
+            use(root)
+
+    play(tmp_path / "whole", -1)
+    for fails in sorted(rng.sample(range(1, state["calls"] + 1), scaled(250))):
+        root = tmp_path / f"{fails}"
+        play(root, fails)
+        catalog = SqliteCatalog(str(root))
+        put_in_the_end(catalog, "last", [said(0, "pear")])
+        assert found(catalog, "pear") == [("last", 0)], fails
+        assert set_aside(root) == [], fails
+        catalog.close()
+        shutil.rmtree(root)
 
 
 def test_waiting_for_others_ends(

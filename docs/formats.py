@@ -49,7 +49,9 @@ _ABOUT = {
     "the same id says, or alone tells of a call and its result, which are then no messages. Most ids in "
     "the samples are the same text, put there when they were trimmed, so that most of these events count "
     "here as saying something again.",
-    "deepseek-harness": "Session logs, plain or in Zstandard frames. A row of packed chunks is one record.",
+    "deepseek-harness": "Session logs, plain or in Zstandard frames. A row of packed chunks is one record. "
+    "Databases (`.db`, `.sqlite`, `.sqlite3`) in its folder and beside its sessions are not read: each is told of "
+    "as skipped.",
 }
 
 

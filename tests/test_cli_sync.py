@@ -1,5 +1,6 @@
 """`perdure sync`, `import` and `ls --titles`: what they find, keep, say, and leave alone."""
 
+import errno
 import io
 import json
 import os
@@ -277,6 +278,37 @@ def test_sync_ends_with_1_if_a_file_fails(line: Line, home: Home) -> None:
     assert "    hint: " in shown.stdout
     assert "2 files: 1 new, 1 failed\n" in shown.stdout
     line.json("sync", "--from", str(missing), ends=Exit.FAILED)
+
+
+def test_what_cannot_be_read_keeps_no_other_from_its_turn(
+    line: Line, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that the system does not let anybody read fails alone, and is no wrong usage."""
+    closed = home.folder / "closed"
+    closed.mkdir()
+    (closed / "a.jsonl").write_bytes(HEADER)
+    access, listing = os.access, os.scandir
+
+    def refusing(path: str) -> Any:
+        if path == str(closed):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return listing(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: path != str(closed) and access(path, mode))
+        patch.setattr(os, "scandir", refusing)
+        shown = line("sync", "--from", str(home.parent), "--from", str(closed))
+    assert shown.exit_code == Exit.FAILED
+    assert f"failed     {closed}\n    error: {closed}: Permission denied" in shown.stdout
+    assert f"new        {home.parent}\n" in shown.stdout
+
+
+def test_an_empty_place_is_wrong_usage(line: Line, home: Home) -> None:
+    """A variable that is not set does not make a sync of the current folder."""
+    shown = line("sync", "--from", str(home.parent), "--from", "")
+    assert shown.exit_code == Exit.USAGE
+    assert "empty path" in shown.stderr
+    assert line.json("ls")["sessions"] == []
 
 
 def test_sync_says_why_a_file_is_skipped(line: Line, home: Home) -> None:

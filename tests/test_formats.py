@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from perdure.errors import InvalidValue
 from perdure.importers import claude_code, codex, heads
 from perdure.importers.formats import FORMATS, LineFormat, Opening, format_names, format_of
-from perdure.importers.heads import moment
 from perdure.lenses import LENSES
-from perdure.lenses.pieces import sound
+from perdure.lenses.pieces import moment, sound
 from perdure.model.header import Source, encode_header, new_header
 from perdure.model.limits import TIME_MS_MAX
 from tests.source_heads import (

@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.importers import SourceReport, import_sessions, source_text
-from perdure.importers.stored_lines import source_bytes
+from perdure.importers.stored_lines import maybe_compressed, source_bytes
 from tests.sources import (
     FORMAT,
     HEADER,
@@ -321,3 +321,45 @@ def test_a_long_line_behind_a_fragment_is_kept_whole(store: perdure.Store, tmp_p
     assert [event.type for event in kept(store, report)][2:] == [f"{FORMAT}/x"]
     forget(store, report)
     assert import_one(store, Path(report.path)).state == "unchanged"
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_source_comes_out_in_the_form_that_it_has_now(
+    store: perdure.Store, tmp_path: Path, *, remembered: bool
+) -> None:
+    """A file that stops or begins to be compressed is given back as it is, grown or not."""
+    path = tmp_path / "session.jsonl"
+    whole, more = b"".join(LINES[:4]), b"".join(LINES)
+    forms = [(whole, whole), (frame(whole), whole), (whole, whole)]
+    forms += [(frame(whole, checksum=False), whole), (frame(whole), whole), (more, more)]
+    forms += [(frame(more), more), (more, more), (b"".join(map(frame, LINES)), more), (more, more)]
+    path.write_bytes(b"".join(LINES[:2]))
+    report = import_one(store, path)
+    for raw, text in forms:
+        path.write_bytes(raw)
+        report = import_one(store, path)
+        assert report.state in ("grown", "unchanged")
+        assert maybe_compressed(store, session_of(report)) or raw == text
+        for generation in (None, 0):
+            assert b"".join(source_bytes(store, session_of(report), generation)) == raw
+        if not remembered:
+            forget(store, report)
+        assert (import_one(store, path).state, text_of(store, report)) == ("unchanged", text)
+    assert len(of_type(store, report, "source/plain")) == 4
+    assert not maybe_compressed(store, session_of(report))
+
+
+def test_the_form_before_a_rewrite_belongs_to_its_generation(
+    store: perdure.Store, tmp_path: Path
+) -> None:
+    """What was compressed when it was rewritten comes out so, and what was plain comes out plain."""
+    path = tmp_path / "session.jsonl"
+    other = LINES[0] + LINES[5]
+    forms = [frame(LINES[0] + LINES[1]), other, frame(LINES[0] + LINES[2]), LINES[0] + LINES[3]]
+    sessions = set()
+    for raw in forms:
+        path.write_bytes(raw)
+        sessions.add(session_of(import_one(store, path)))
+    (session,) = sessions
+    found = [b"".join(source_bytes(store, session, number)) for number in range(len(forms))]
+    assert found == forms

@@ -151,6 +151,67 @@ def test_a_session_that_was_deleted_here_takes_the_path_all_the_same(
     assert gone.reason == "the file holds another session now, which was deleted here"
 
 
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize(
+    "later",
+    [HEADER.replace(b"s-1", b"s-2") + A + B, HEADER[1:] + A, b"\n" * 60 + HEADER, A],
+    ids=["another id", "a damaged one", "beyond the first lines", "none"],
+)
+def test_a_deleted_session_stays_so_whatever_its_file_calls_itself(
+    store: perdure.Store, path: Path, later: bytes, *, emptied: bool
+) -> None:
+    """What was deleted comes back under no other id, be it in the trash or removed for good."""
+    path.write_bytes(HEADER + A)
+    first = sync_one(store, path)
+    store.delete(session_of(first))
+    if emptied:
+        store.empty_trash()
+    path.write_bytes(later)
+    for dry in (True, False):
+        skipped = sync_one(store, path, dry_run=dry)
+        assert (skipped.state, store.list()) == ("skipped", [])
+        assert repr(session_of(first)) in str(skipped.skipped)
+    # Elsewhere nobody deleted it, and when it is forgotten it was not deleted here either.
+    (path.parent / "copy.jsonl").write_bytes(later)
+    assert sync_one(store, path.parent / "copy.jsonl").state in ("new", "skipped")
+    if emptied:
+        store.forget(session_of(first))
+    else:
+        store.restore(session_of(first))
+    report, *_ = sync(store, [path], runtime=Machine()).sources
+    assert (report.error, report.skipped) == (None, None)
+    assert text_of(store, report) == later
+
+
+def test_a_session_that_goes_on_under_another_id_is_deleted_with_it(
+    store: perdure.Store, tmp_path: Path
+) -> None:
+    """A transcript whose id changed while it grew does not come back once it was deleted."""
+    line = (
+        b'{"type":"user","uuid":"u%d","sessionId":"%s","message":{"role":"user","content":"x"}}\n'
+    )
+    path = tmp_path / "projects" / "-tmp" / f"{PARENT}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(line % (0, b"A") + line % (1, b"A"))
+    first = sync_one(store, path.parent)
+    append(path, line % (2, PARENT.encode()) + line % (3, PARENT.encode()))
+    assert sync_one(store, path.parent).session == first.session
+    store.delete(session_of(first))
+    assert (sync_one(store, path.parent).state, store.list()) == ("skipped", [])
+
+
+def test_a_session_grows_where_another_one_was_deleted(store: perdure.Store, path: Path) -> None:
+    """What was deleted at a path keeps nothing from the session that the path holds."""
+    path.write_bytes(HEADER + A)
+    first = sync_one(store, path)
+    path.write_bytes(HEADER.replace(b"s-1", b"s-2"))
+    second, _ = sync(store, [path], runtime=Machine()).sources
+    store.delete(session_of(second))
+    path.write_bytes(HEADER + A + B)
+    grown = sync_one(store, path)
+    assert (grown.session, grown.state) == (first.session, "grown")
+
+
 @pytest.mark.parametrize("later", [1, 2])
 def test_a_damaged_first_line_stands_for_what_the_path_held_last(
     store: perdure.Store, path: Path, later: int
@@ -182,13 +243,11 @@ def test_a_damaged_first_line_stands_for_what_the_path_held_last(
 def test_the_very_id_goes_before_one_that_is_not_known(store: perdure.Store, path: Path) -> None:
     """Of a session without an id and one of this id, a file of the id is that of the second."""
     path.write_bytes(HEADER + A)
-    first = sync_one(store, path)
-    path.unlink()
-    assert sync_one(store, path.parent).state == "gone"
-    store.delete(session_of(first))
-    path.write_bytes(HEADER[:30])
-    nameless = sync_one(store, path)
-    store.restore(session_of(first))
+    with perdure.open("memory:") as other:
+        first = sync_one(other, path)
+        path.write_bytes(HEADER[:30])
+        nameless = sync_one(store, path)
+        other.copy(session_of(first), store)
     assert source_of(store, nameless).id is None
     for text in (HEADER + A, HEADER + A + B):
         path.write_bytes(text)

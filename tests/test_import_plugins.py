@@ -343,6 +343,75 @@ def test_what_concerns_many_files_fails_quietly(
     assert broken_formats() == wrong
 
 
+def exits(*asked: str) -> str:
+    """Methods that would end the process that asks."""
+    return "".join(
+        f"\n    def {each}(self, *what):\n        raise SystemExit(0)\n" for each in asked
+    )
+
+
+@pytest.mark.parametrize("asked", ["owns", "recognises", "opening", "record"])
+def test_a_format_that_exits_fails_the_file(
+    install: Install, store: perdure.Store, tmp_path: Path, asked: str
+) -> None:
+    """A format of another package that ends the process as it is asked of a file ends its import."""
+    install(FORMAT + exits(asked), formats={"plug": f"{MODULE}:Plug"})
+    (tmp_path / "a.jsonl").write_bytes(LINE)
+    (tmp_path / "b.jsonl").write_bytes(HEADER)
+    sources = sync(store, [tmp_path], runtime=Machine()).sources
+    failed, other = sources
+    if asked == "owns":
+        # Only what nothing else tells is told by the path.
+        (tmp_path / "c.jsonl").write_bytes(b'{"x":1}\n')
+        *_, failed = sync(store, [tmp_path], runtime=Machine()).sources
+    assert (failed.state, other.state) == ("failed", "new")
+    assert f"failed in `{asked}`: SystemExit" in str(failed.error)
+
+
+@pytest.mark.parametrize(
+    "asked", ["matches", "folders", "command", "superseded_by", "lists", "companions", "document"]
+)
+def test_a_format_that_exits_elsewhere_says_nothing(
+    install: Install, store: perdure.Store, tmp_path: Path, asked: str
+) -> None:
+    """Where all files are asked about, a format that ends the process is told of, and passed over."""
+    install(FORMAT + exits(asked), formats={"plug": f"{MODULE}:Plug"})
+    (tmp_path / "a.jsonl").write_bytes(HEADER)
+    (tmp_path / "b.jsonl").write_bytes(LINE)
+    assert sync(store, [tmp_path], runtime=Machine()).states == {"new": 2}
+    assert sync(store, runtime=Machine(HOME=str(tmp_path / "home"))).sources == ()
+    assert format_of("plug").command("x") is None
+    (told,) = broken_formats()
+    assert f"`{asked}`: SystemExit" in told.message
+
+
+def test_an_interrupt_is_nobodys_to_catch(
+    install: Install, store: perdure.Store, tmp_path: Path
+) -> None:
+    """What a person ends while a format is asked ends the import."""
+    text = FORMAT + exits("record").replace("SystemExit(0)", "KeyboardInterrupt")
+    install(text, formats={"plug": f"{MODULE}:Plug"})
+    with pytest.raises(KeyboardInterrupt):
+        synced(store, tmp_path / "a.jsonl", LINE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["path", "path[:-7] + ('b.jsonl' if path.endswith('a.jsonl') else 'a.jsonl')", "'/dev/null'"],
+    ids=["itself", "each other", "elsewhere"],
+)
+def test_a_format_supersedes_none_but_its_own_files(
+    install: Install, store: perdure.Store, tmp_path: Path, answer: str
+) -> None:
+    """No file stands for itself, none for one that stands for it, and none for other formats'."""
+    odd = f"\n    def superseded_by(self, path):\n        return {answer}\n"
+    install(FORMAT + odd, formats={"plug": f"{MODULE}:Plug"})
+    (tmp_path / "a.jsonl").write_bytes(LINE)
+    (tmp_path / "b.jsonl").write_bytes(LINE)
+    (tmp_path / "c.jsonl").write_bytes(HEADER)
+    assert sync(store, [tmp_path], runtime=Machine()).states == {"new": 3}
+
+
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [

@@ -55,7 +55,7 @@ def candidate(id: str, said: Passage, **more: Any) -> Candidate:
         "kind": said.kind,
         "agent": said.agent,
         "time": said.time,
-        "digest": digest_of(said.text),
+        "digest": said.digest,
         "call": None if said.call is None else digest_of(said.call),
         "relevance": 1.0,
     }

@@ -22,6 +22,7 @@ from perdure.importers import (
     sync,
 )
 from perdure.importers.files import SourceFile
+from perdure.importers.following import Follower
 from perdure.importers.json_lines import parse
 from tests.media import KEPT, open_medium
 from tests.sources import (
@@ -161,6 +162,68 @@ def test_what_another_file_holds_is_passed_over(store: perdure.Store, folder: Pa
     assert by_name(report) == {name: "new", f"{name}.zst": "skipped"}
     (skipped,) = report.skipped
     assert (skipped.format, skipped.skipped) == ("codex", f"{name} holds all of it")
+
+
+ROLLOUT = "rollout-2025-12-18T10-00-00-019b2ea4-aaaa-7bbb-8ccc-58208e1f0000.jsonl"
+META = b'{"timestamp":"2025-01-01T00:00:00Z","type":"session_meta","payload":{"id":"s"}}\n'
+SAID = b'{"timestamp":"2025-01-01T00:00:01Z","type":"event_msg","payload":{"type":"a%d"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("plain", "state"),
+    [
+        (META[:40], "new"),
+        (META, "new"),
+        (SAID % 1 + META, "new"),
+        (b"note\n", "new"),
+        (META + SAID % 1 + SAID % 2, "skipped"),
+    ],
+    ids=["torn", "less", "other", "noise", "more"],
+)
+def test_only_what_holds_all_of_a_file_makes_it_superfluous(
+    store: perdure.Store, folder: Path, plain: bytes, state: str
+) -> None:
+    """A compressed rollout is passed over only if the plain one begins with the text of it."""
+    (folder / ROLLOUT).write_bytes(plain)
+    squeezed = folder / f"{ROLLOUT}.zst"
+    squeezed.write_bytes(frame(META + SAID % 1))
+    for _ in range(2):
+        assert by_name(sync(store, [folder], runtime=HERE))[squeezed.name] == state
+        state = state.replace("new", "unchanged")
+
+
+@pytest.mark.parametrize("to", ["nowhere", "there"])
+def test_a_link_makes_no_file_superfluous(
+    store: perdure.Store, tmp_path: Path, folder: Path, to: str
+) -> None:
+    """A compressed rollout beside a link, which is not followed, is imported."""
+    (tmp_path / "there").write_bytes(META)
+    (folder / ROLLOUT).symlink_to(tmp_path / to)
+    (folder / f"{ROLLOUT}.zst").write_bytes(frame(META))
+    found = by_name(sync(store, [folder], runtime=HERE))
+    assert found == {ROLLOUT: "skipped", f"{ROLLOUT}.zst": "new"}
+
+
+def test_what_is_kept_or_named_is_not_superfluous(store: perdure.Store, folder: Path) -> None:
+    """A compressed rollout is imported if somebody names it, and is followed from then on."""
+    squeezed = folder / f"{ROLLOUT}.zst"
+    squeezed.write_bytes(frame(META))
+    (folder / ROLLOUT).write_bytes(META)
+    first = sync_one(store, squeezed)
+    assert first.state == "new"
+    append(squeezed, frame(SAID % 1))
+    append(folder / ROLLOUT, SAID % 1)
+    report = sync(store, [folder], runtime=HERE)
+    assert by_name(report) == {ROLLOUT: "new", squeezed.name: "grown"}
+    assert marks(store, first) == []
+
+
+def test_a_damaged_file_is_not_superfluous(store: perdure.Store, folder: Path) -> None:
+    """A compressed rollout of which not all can be read may hold what the plain one does not."""
+    (folder / ROLLOUT).write_bytes(META + SAID % 1)
+    (folder / f"{ROLLOUT}.zst").write_bytes(frame(META) + frame(SAID % 1)[:-6])
+    report = sync(store, [folder], runtime=HERE)
+    assert by_name(report) == {ROLLOUT: "new", f"{ROLLOUT}.zst": "new"}
 
 
 def test_an_empty_file_holds_nothing_of_another(store: perdure.Store, folder: Path) -> None:
@@ -541,22 +604,64 @@ def test_what_cannot_be_looked_at_is_not_gone(
     assert source.exists()
 
 
-def test_a_file_that_goes_while_it_is_looked_at_fails_alone(
-    store: perdure.Store, folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_file_may_go_while_it_is_looked_at(
+    store: perdure.Store,
+    folder: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    named: bool,
+    known: bool,
 ) -> None:
-    """A file that vanishes between being found and being opened is an error of that file."""
+    """What vanishes between being found and being opened is gone, or missing if it was named."""
+    first = sync_one(store, folder) if known else None
+    append(source, B)
     (folder / "b.jsonl").write_bytes(HEADER)
     construct = SourceFile.__init__
 
     def vanishing(file: SourceFile, path: str) -> None:
         if path == str(source):
-            source.unlink()
+            source.unlink(missing_ok=True)
         construct(file, path)
 
     with monkeypatch.context() as patch:
         patch.setattr(SourceFile, "__init__", vanishing)
-        report = sync(store, [folder], runtime=HERE)
-    assert by_name(report) == {"b.jsonl": "new", "session.jsonl": "failed"}
+        report = sync(store, [source, folder] if named else [folder], runtime=HERE)
+    state = "gone" if known else "failed" if named else "skipped"
+    assert by_name(report) == {"b.jsonl": "new", "session.jsonl": state}
+    if first is not None:
+        (gone,) = (each for each in report.sources if each.state == "gone")
+        assert (gone.session, gone.reason, gone.found) == (first.session, None, 2)
+        assert marks(store, first) == ["source/gone"]
+
+
+def test_a_folder_may_go_while_it_is_looked_through(
+    store: perdure.Store, folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder below a place that vanishes before it is listed is passed over."""
+    (folder / "below").mkdir()
+    listing = os.scandir
+
+    def vanishing(path: str) -> Any:
+        if path == str(folder / "below"):
+            (folder / "below").rmdir()
+        return listing(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", vanishing)
+        assert by_name(sync(store, [folder], runtime=HERE)) == {source.name: "new"}
+
+
+def test_an_empty_path_names_nothing(store: perdure.Store) -> None:
+    """An empty text, as from a variable that is not set, is not the current folder."""
+    with pytest.raises(InvalidValue, match="empty path"):
+        sync(store, ["/nowhere", ""], runtime=HERE)
+    with pytest.raises(InvalidValue, match="empty path"):
+        import_sessions(store, FORMAT, [""], runtime=HERE)
+    with pytest.raises(InvalidValue, match="empty path"):
+        Follower(store, [""], runtime=HERE)
 
 
 def test_a_damaged_session_stops_no_other(tmp_path: Path, folder: Path) -> None:

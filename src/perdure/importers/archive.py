@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from perdure.errors import PerdureError, SessionExists, SessionNotFound
 from perdure.importers.formats import Opening
-from perdure.importers.stored_lines import FOUND, GONE, session_id
+from perdure.importers.stored_lines import FOUND, GONE, place_of, session_id
 from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.runtime import Runtime
@@ -37,6 +37,7 @@ class Archive:
         self._machine = runtime.machine()
         self._host = runtime.host()
         self._headers: dict[tuple[str, str], list[Header]] | None = None
+        self._deleted: set[str] | None = None
 
     def _by_path(self) -> dict[tuple[str, str], list[Header]]:
         if self._headers is None:
@@ -76,7 +77,7 @@ class Archive:
         return self._meant(known, Opening()) if known else None
 
     def find(self, format: str, path: str, opening: Opening) -> Kept:  # noqa: A002
-        """The session that keeps this file, stored or not yet.
+        """The session that keeps this file, stored or not yet; see also `none_deleted`.
 
         The first lines of a file may have been incomplete at an earlier import, or may have been
         damaged since: an id that is not known stands for every other.
@@ -96,12 +97,31 @@ class Archive:
             return self.kept(self._meant(known, opening).id)
         wanted = session_id(format, path, opening.id, machine=self._machine)
         for id in dict.fromkeys((wanted, session_id(format, path, machine=self._machine))):
-            try:
-                self._store.read_from(id)
-            except SessionNotFound as missing:
-                if missing.deleted_at is not None:
-                    raise SessionExists(id, deleted_at=missing.deleted_at) from None
+            self._not_deleted(id)
         return Kept(wanted, None)
+
+    def none_deleted(self, format: str, path: str) -> None:  # noqa: A002
+        """Make sure that no session that kept the file at this path was deleted, by whatever id.
+
+        What an agent calls a session can change while its file grows, or go from its first lines.
+
+        Raises:
+            SessionExists: one was.
+
+        """
+        if self._deleted is None:
+            self._deleted = _deleted_ids(self._store)
+        end = f":{place_of(self._machine, path)}"
+        for id in sorted(self._deleted):
+            if id.startswith(f"{format}:") and id.endswith(end):
+                self._not_deleted(id)
+
+    def _not_deleted(self, id: str) -> None:
+        try:
+            self._store.read_from(id)
+        except SessionNotFound as missing:
+            if missing.deleted_at is not None:
+                raise SessionExists(id, deleted_at=missing.deleted_at) from None
 
     def _meant(self, known: list[Header], opening: Opening) -> Header:
         """The one of this very id; of several that the path has held, the one it held last."""
@@ -159,3 +179,10 @@ class Archive:
     def kept(self, id: str) -> Kept:
         """A stored session."""
         return Kept(id, self._store.inspect(id).position)
+
+
+def _deleted_ids(store: Store) -> set[str]:
+    """The ids that are taken by what was deleted; one of them may have been restored since."""
+    witness = store._witness  # noqa: SLF001 - no call of a store lists its tombstones
+    buried = witness.evidence.all_deleted(witness.namespace)
+    return {one.session for one in buried} | {one.id for one in store.trash()}

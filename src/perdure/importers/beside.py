@@ -3,7 +3,8 @@
 An agent may move large outputs out of its log into files of their own; without them the session is
 not what it was. An event `source/file` names the file, relative to the folder of the source, and
 its content. Of a compressed source the file itself is kept as well, part by part as it grows:
-`source/bytes` says where a part begins, and one at 0 begins anew.
+`source/bytes` says where a part begins, and one at 0 begins anew. `source/plain` says that the file
+is not compressed any more, so that its text is all of it again.
 """
 
 import itertools
@@ -23,7 +24,7 @@ from perdure.importers.files import (
     fingerprint_of,
 )
 from perdure.importers.formats import LineFormat
-from perdure.importers.stored_lines import BYTES, FILE
+from perdure.importers.stored_lines import BYTES, FILE, PLAIN
 
 __all__ = [
     "Beside",
@@ -32,6 +33,7 @@ __all__ = [
     "found_beside",
     "keep_bytes",
     "keep_file",
+    "note_plain",
     "same_bytes",
 ]
 
@@ -98,6 +100,11 @@ def keep_bytes(to: Appender, file: SourceFile, start: int) -> None:
     if size > 0:
         digest = to.content(_parts(file, start, size))
         to.event(BYTES, {"offset": start, "blob": digest, "bytes": size}, to.time)
+
+
+def note_plain(to: Appender) -> None:
+    """Store that the bytes kept before are not those of the file any more: it is its text."""
+    to.event(PLAIN, {}, to.time)
 
 
 def same_bytes(file: SourceFile, parts: Sequence[Part]) -> int:

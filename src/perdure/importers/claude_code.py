@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure.importers.formats import Command, Environment, LineFormat, Opening, below_home
-from perdure.importers.heads import created, facts_of, milliseconds, moment, text
+from perdure.importers.heads import created, facts_of, milliseconds
 from perdure.importers.signs import CLAUDE_CODE, sure_writer_of, writer_of
 from perdure.lenses import SourceFacts
-from perdure.lenses.pieces import ident
+from perdure.lenses.pieces import ident, moment, text
 
 __all__ = ["ClaudeCode", "about_session"]
 

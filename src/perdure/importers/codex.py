@@ -9,11 +9,11 @@ import posixpath
 import re
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from perdure.importers.formats import Command, Environment, LineFormat, Opening, below_home
-from perdure.importers.heads import created, facts_of, milliseconds, moment, text
+from perdure.importers.heads import created, facts_of, milliseconds
 from perdure.importers.signs import CODEX, sure_writer_of, writer_of
+from perdure.lenses.pieces import made_at, moment, text
 
 __all__ = ["Codex", "about_session"]
 
@@ -70,7 +70,7 @@ class Codex(LineFormat):
         # When the thread was started; the line itself was written later, in a fork much later.
         began = created([moment(first.get("timestamp"))])
         written = created(self.record(record)[1] for record in head)
-        times = (began, written, None if id is None else _made(id))
+        times = (began, written, None if id is None else made_at(id))
         parent = None if facts.parent == id else facts.parent
         return Opening(
             id=id,
@@ -185,9 +185,3 @@ def _environment(item: Record) -> list[str]:
         _ENVIRONMENT.match(said[:_ENVIRONMENT_CHARS_MAX]) for said in texts if isinstance(said, str)
     )
     return [cwd for each in found if each is not None and (cwd := text(each[1].strip()))]
-
-
-def _made(id: str) -> int | None:
-    """When an id that is a UUID of version 7 was made, in Unix milliseconds, or None."""
-    made = UUID(id).int if _THREAD.fullmatch(id) else 0
-    return made >> 80 if (made >> 76) & 0xF == 7 else None

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.importers.formats import Environment, LineFormat, Opening, below_home
-from perdure.importers.heads import created, text
+from perdure.importers.heads import created
 from perdure.importers.signs import DEEPSEEK_HARNESS, sure_writer_of, writer_of
-from perdure.lenses.pieces import count, ident
+from perdure.lenses.pieces import count, ident, text
 from perdure.model.limits import TIME_MS_MAX
 
 __all__ = ["DeepseekHarness"]

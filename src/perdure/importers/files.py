@@ -19,6 +19,7 @@ __all__ = [
     "NoSourceError",
     "SourceFile",
     "UnreadableSourceError",
+    "VanishedSourceError",
     "find_sources",
     "fingerprint_of",
     "is_folder",
@@ -33,6 +34,10 @@ _NO_PATH = "no path of this system: it has a NUL, or characters that no file nam
 
 class UnreadableSourceError(Exception):
     """The system does not let a source be read. Internal: it becomes an error of its report."""
+
+
+class VanishedSourceError(UnreadableSourceError):
+    """Nothing is at the path of a source (any more)."""
 
 
 class NoSourceError(Exception):
@@ -66,7 +71,8 @@ class SourceFile:
 
         Raises:
             NoSourceError: a symbolic link, or no regular file.
-            UnreadableSourceError: missing, refused by the system, or no path of this system.
+            VanishedSourceError: nothing is there.
+            UnreadableSourceError: refused by the system, or no path of this system.
 
         """
         self.path = path
@@ -78,7 +84,9 @@ class SourceFile:
         except OSError as error:
             if os.path.islink(path):  # noqa: PTH114
                 raise NoSourceError(_link(path)) from error
-            raise UnreadableSourceError(error.strerror or str(error)) from error
+            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            kind = VanishedSourceError if missing else UnreadableSourceError
+            raise kind(error.strerror or str(error)) from error
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
@@ -200,13 +208,18 @@ def path_list(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Paths as text.
 
     Raises:
-        InvalidValue: it is a single one, whose characters would be taken for paths, or none.
+        InvalidValue: it is a single one, whose characters would be taken for paths, or none; or one
+            of them is empty, which would name the current folder.
 
     """
     given: object = paths
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         raise InvalidValue("paths", f"{values.shown(given)} is no list", hint="[path]")
-    return [os.fspath(path) for path in paths]
+    listed = [os.fspath(path) for path in paths]
+    if "" in listed:
+        hint = "a variable that is not set? `.` names the current folder"
+        raise InvalidValue("paths", "an empty path names nothing", hint=hint)
+    return listed
 
 
 def find_sources(paths: Iterable[str], matches: Callable[[str], bool]) -> Iterator[Found]:
@@ -260,4 +273,7 @@ def _walk(folder: str, matches: Callable[[str], bool]) -> Iterator[Found]:
             if matches(path):
                 yield Found(path, named=False)
     for error in refused:
+        # What somebody removes while it is looked through is not there: that is no failure.
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and error.filename != folder:
+            continue
         yield Found(str(error.filename), named=False, refused=error.strerror or str(error))

@@ -8,9 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from perdure.errors import InvalidValue, PerdureError
+from perdure.errors import PerdureError
 from perdure.importers.archive import Archive
-from perdure.importers.files import find_sources, fingerprint_of, is_gone, resolved
+from perdure.importers.files import (
+    find_sources,
+    fingerprint_of,
+    is_gone,
+    path_list,
+    resolved,
+)
 from perdure.importers.formats import formats_of
 from perdure.importers.report import ImportReport
 from perdure.importers.seen import seen, seen_once
@@ -79,15 +85,13 @@ class Follower:
         """Nothing is read; `paths` and `formats` as for `sync`.
 
         Raises:
-            InvalidValue: a format is not known, or `paths` is one path.
+            InvalidValue: a format is not known; or as `path_list`.
 
         """
-        if isinstance(paths, str | bytes | os.PathLike):
-            raise InvalidValue("paths", "is one path", hint="give a list: [path]")
         self._store = store
         self._paths: list[str] | None = None
         if paths is not None:
-            self._paths = [resolved(os.fspath(path)) for path in paths]
+            self._paths = [resolved(path) for path in path_list(paths)]
         self._formats = formats
         self._runtime = runtime
         self._kinds = formats_of(formats)

@@ -139,7 +139,10 @@ class LineFormat(ABC):
         return {}
 
     def superseded_by(self, path: str) -> str | None:  # noqa: ARG002
-        """Path of the file that, if it exists, holds all that this one does and more; or None."""
+        """Path of a file in the same folder that may hold all that this one does; or None.
+
+        It is looked at whether it does, and `path` is left out of a sync only then.
+        """
         return None
 
     def lists(self, path: str) -> bool:  # noqa: ARG002
@@ -289,17 +292,17 @@ class _Guarded(LineFormat):
     def _quietly(self, asked: str, ask: Callable[[], T], *, otherwise: T) -> T:
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001 - it may be anybody's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may be anybody's
             _failures.setdefault((self.name, asked), self._failure(asked, error))
             return otherwise
 
     def _told(self, asked: str, ask: Callable[[], T]) -> T:
         try:
             return ask()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failure(asked, error) from error
 
-    def _failure(self, asked: str, error: Exception) -> PerdureError:
+    def _failure(self, asked: str, error: BaseException) -> PerdureError:
         return PerdureError(
             f"the format {self.name!r} of the package {self._package} failed in `{asked}`: "
             f"{told(error)}",

@@ -1,7 +1,6 @@
-"""What is read of the first records of a source in every format: times, texts, its lens's facts."""
+"""What is read of the first records of a source in every format: times, and its lens's facts."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.errors import InvalidValue
@@ -11,24 +10,7 @@ from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.limits import TIME_MS_MAX
 
-__all__ = ["created", "facts_of", "milliseconds", "moment", "text"]
-
-_TEXT_CHARS_MAX = 4096
-_MOMENT_CHARS_MAX = 64
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-
-
-def moment(value: object) -> int | None:
-    """Unix milliseconds of a time in ISO 8601, or None; one without an offset is in UTC."""
-    if not isinstance(value, str) or len(value) > _MOMENT_CHARS_MAX:
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // _MILLISECOND
+__all__ = ["created", "facts_of", "milliseconds"]
 
 
 def milliseconds(value: object, unit: int = 1) -> int | None:
@@ -44,11 +26,6 @@ def milliseconds(value: object, unit: int = 1) -> int | None:
 def created(times: Iterable[int | None]) -> int | None:
     """The earliest time that a session can be created at, or None."""
     return min((time for time in times if time is not None and time >= 0), default=None)
-
-
-def text(value: object) -> str | None:
-    """A text of a sane length that is not empty, or None."""
-    return value if isinstance(value, str) and 0 < len(value) <= _TEXT_CHARS_MAX else None
 
 
 def facts_of(format: LineFormat, head: Sequence[dict[str, Any]]) -> SourceFacts:  # noqa: A002

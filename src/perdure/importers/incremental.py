@@ -8,6 +8,7 @@ more, the sessions that it held are told as gone (`absence`).
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from perdure.importers.files import (
     NoSourceError,
     SourceFile,
     UnreadableSourceError,
+    VanishedSourceError,
     fingerprint_of,
 )
 from perdure.importers.formats import FORMATS, HEAD_LINES, LineFormat, Opening
@@ -44,6 +46,9 @@ _TRIES = 10
 """So often a file is looked at while others import it; but for the first time alone with it."""
 
 _EMPTY, _NO_LINE = "empty", "holds no whole line"
+_NOTHING = ""
+"""Why nothing could be imported of a path at which nothing is."""
+
 _ANOTHER = "the file holds another session now"
 
 _AGAIN = "`perdure restore` brings it back, and after the trash was emptied `perdure forget` does"
@@ -132,7 +137,7 @@ class FileImport:
     def _lost(self, path: str, report: SourceReport, nothing: str | None) -> list[Lost]:
         """The sessions that this path held, and does not hold any more."""
         other = "which was deleted here" if report.session is None else report.session
-        reason = nothing or f"{_ANOTHER}, {other}"
+        reason = f"{_ANOTHER}, {other}" if nothing is None else nothing or None
         return [
             Lost(header, path, kind.name, reason)
             for kind in self._kinds
@@ -160,6 +165,10 @@ class FileImport:
             # What merely stands in a folder is passed over; what was named should be a source.
             skipped = None if found.named else str(reason)
             error = _unreadable(found.path, str(reason)) if found.named else None
+        except VanishedSourceError as reason:
+            nothing = _NOTHING
+            skipped = None if found.named else "it was there, and went before it could be read"
+            error = _unreadable(found.path, str(reason)) if found.named else None
         except UnreadableSourceError as reason:
             error = _unreadable(found.path, str(reason))
         except SessionExists as reason:
@@ -168,7 +177,7 @@ class FileImport:
             error = reason if skipped is None else None
         except PerdureError as reason:
             error = reason
-        except Exception as reason:  # noqa: BLE001 - a format may be anybody's
+        except (Exception, SystemExit) as reason:  # noqa: BLE001 - a format may be anybody's
             error = _failing(tally.format, reason)
         return tally.report(skipped, error), nothing
 
@@ -208,6 +217,9 @@ class FileImport:
         now = self._runtime.now_ms()
         source = Source(self._store, kind, text, tally, now=now, document=head.document)
         kept = self._kept(source, opening)
+        whole = None if named else self._superseded(kind, text)
+        if whole is not None:
+            return f"{os.path.basename(whole)} holds all of it"  # noqa: PTH119
         tally.session, tally.fresh = kept.session, kept.position is None
         alone = writer if writer is not None and writer.id == kept.session else None
         header = self._header(kind, text, opening)
@@ -312,7 +324,29 @@ class FileImport:
                 with suppress(PerdureError):
                     if source.continues(other):
                         return other
+            self._archive.none_deleted(format, path)
         return kept
+
+    def _superseded(self, kind: LineFormat, text: SourceText) -> str | None:
+        """The file beside a new one that holds a session, and all of this one's text; or None."""
+        path = text.file.path
+        if self._archive.headers_at(kind.name, path):
+            return None
+        other = kind.superseded_by(path)
+        if other is None or not kind.matches(other) or kind.superseded_by(other) is not None:
+            # Of two that name each other both are imported.
+            return None
+        if other == path or os.path.dirname(other) != os.path.dirname(path):  # noqa: PTH120
+            return None
+        try:
+            with SourceFile(other) as file:
+                whole = SourceText(file)
+                head = self._head(whole.lines(), other)
+                known = self._recognise(head, other, named=False)
+                return other if known is kind and text.begins(whole) else None
+        except (_NothingHereError, NoSourceError, UnreadableSourceError, PerdureError):
+            # It is told of in its own report.
+            return None
 
     def _header(self, kind: LineFormat, text: SourceText, opening: Opening) -> dict[str, Any]:
         created_at = opening.created_at
@@ -372,7 +406,7 @@ def _names(kinds: Sequence[LineFormat]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _failing(format: str | None, reason: Exception) -> PerdureError:  # noqa: A002
+def _failing(format: str | None, reason: BaseException) -> PerdureError:  # noqa: A002
     """A format raised what it should not: that costs its file."""
     told = PerdureError(
         f"{format or 'a format'} raised {type(reason).__name__}: {reason}",

@@ -27,7 +27,7 @@ def import_sessions(
     in its report and stops no other.
 
     Raises:
-        InvalidValue: the format is not known, or `paths` is a single one.
+        InvalidValue: the format is not known, or `paths` is a single one, or one of them is empty.
 
     """
     kind = format_of(format)

@@ -20,6 +20,7 @@ from perdure.importers.beside import (
     found_beside,
     keep_bytes,
     keep_file,
+    note_plain,
     same_bytes,
 )
 from perdure.importers.files import NoSourceError, UnreadableSourceError
@@ -27,7 +28,7 @@ from perdure.importers.formats import LineFormat
 from perdure.importers.json_lines import Parsed, glance, parse
 from perdure.importers.lines import Line
 from perdure.importers.seen import Seen, remember, seen
-from perdure.importers.stored_lines import BYTES, FILE, FOUND, GONE
+from perdure.importers.stored_lines import BYTES, FILE, FOUND, GONE, PLAIN
 from perdure.importers.tally import Tally
 from perdure.importers.text import SourceText
 from perdure.lenses.lines import REWRITTEN, SourceLines, StoredLine
@@ -51,10 +52,11 @@ class Stored(NamedTuple):
         starts: where each generation of lines begins.
         beside: the files beside the source that are stored, by their names.
         gone: whether the source was found to be gone, and not found again since.
-        parts: the parts of a compressed source that are stored.
+        parts: the parts of a compressed source that are stored; none if it is compressed no more.
         title: the one that a list of the agent's gave the session last, or None.
         time: of the last line, Unix milliseconds.
         last: the last generation that was begun, whether or not it counts.
+        reason: of a source that is gone, what was found at its path instead; None: nothing was.
 
     """
 
@@ -65,6 +67,7 @@ class Stored(NamedTuple):
     title: str | None = None
     time: int = 0
     last: int = 0
+    reason: str | None = None
 
     @property
     def generation(self) -> int:
@@ -78,7 +81,7 @@ class Stored(NamedTuple):
         starts: dict[int, int] = {}
         beside: dict[str, Beside] = {}
         parts: list[Part] = []
-        gone, title, time, last = False, None, 0, 0
+        gone, reason, title, time, last = False, None, None, 0, 0
         for event in events:
             place = reads.place(event)
             if place is not None:
@@ -86,18 +89,25 @@ class Stored(NamedTuple):
                 if event.type == REWRITTEN:
                     starts[place.generation] = place.offset
             elif event.type in (GONE, FOUND):
-                gone = event.type == GONE
+                gone, said = event.type == GONE, _data(event, _Gone)
+                reason = said.reason if gone and said is not None else None
             elif event.type == FILE and (file := _data(event, KeptFile)) is not None:
                 beside[file.name] = Beside(file.blob)
             elif event.type == BYTES and (part := _data(event, Part)) is not None:
                 parts = [*(parts if part.offset else ()), part]
+            elif event.type == PLAIN:
+                parts = []
             elif event.type == TITLED and (titled := _data(event, _Titled)) is not None:
                 title = titled.title
-        return cls(starts, beside, gone, parts, title, time, last)
+        return cls(starts, beside, gone, parts, title, time, last, reason)
 
 
 class _Titled(msgspec.Struct):
     title: str
+
+
+class _Gone(msgspec.Struct):
+    reason: str | None = None
 
 
 def _data(event: Event, kind: type[_T]) -> _T | None:
@@ -354,6 +364,8 @@ class Source:
             to.event(FOUND, {"path": file.path, "noticed_at": self._now}, to.time)
         if self.text.compressed:
             keep_bytes(to, file, kept_bytes)
+        elif stored.parts:
+            note_plain(to)
         beside = {}
         for name, found in found_beside(self.kind, file.path, stored.beside).items():
             before = stored.beside.get(name)

@@ -13,7 +13,10 @@ __all__ = [
     "FILE",
     "FOUND",
     "GONE",
+    "PLAIN",
     "last_generation",
+    "maybe_compressed",
+    "place_of",
     "session_id",
     "source_bytes",
     "source_text",
@@ -21,8 +24,9 @@ __all__ = [
     "stored_parts",
 ]
 
-BYTES, FILE = "source/bytes", "source/file"
-"""A part of a compressed source, and a file beside a source; see `perdure.importers.beside`."""
+BYTES, FILE, PLAIN = "source/bytes", "source/file", "source/plain"
+"""A part of a compressed source, a file beside a source, and that a source which was compressed is
+so no more; see `perdure.importers.beside`."""
 
 GONE, FOUND = "source/gone", "source/found"
 """The source is not there any more, and it is there again; see `perdure.importers.absence`."""
@@ -41,11 +45,15 @@ def session_id(
     another machine.
     """
     stem = os.path.basename(path).partition(".")[0]  # noqa: PTH119
-    place = hashlib.sha256(os.fsencode(f"{machine}\0{path}")).hexdigest()[:12]
     named = source_id or stem or "file"
     # What cannot be typed names nothing on a command line; the place tells sessions apart.
     typed = "".join(each if each.isprintable() and each != " " else "_" for each in named)
-    return f"{format}:{typed}:{place}"
+    return f"{format}:{typed}:{place_of(machine, path)}"
+
+
+def place_of(machine: str, path: str) -> str:
+    """What machine and absolute path make of the id of a session, whatever its agent calls it."""
+    return hashlib.sha256(os.fsencode(f"{machine}\0{path}")).hexdigest()[:12]
 
 
 def source_text(store: Store, id: str, *, generation: int | None = None) -> Iterator[bytes]:
@@ -70,7 +78,8 @@ def source_text(store: Store, id: str, *, generation: int | None = None) -> Iter
 def source_bytes(store: Store, id: str, generation: int | None = None) -> Iterator[bytes]:
     """The file of a source as it was found: of a compressed one its very bytes, else its text.
 
-    `generation` as for `source_text`. Where a compressed file is not kept as it was found, because
+    `generation` as for `source_text`. A file that was compressed, unpacked, or compressed anew with
+    the same text is one generation, and comes in the form that it had last. Where a compressed file is not kept as it was found, because
     the import of it was broken off, it is the text all the same; `stored_parts` tells.
 
     Raises:
@@ -91,10 +100,25 @@ def stored_parts(store: Store, id: str, generation: int | None = None) -> list[s
         SessionNotFound, SessionDamaged: as `source_text`.
 
     """
+    return _form(store, id, generation)[1]
+
+
+def maybe_compressed(store: Store, id: str, generation: int | None = None) -> bool:
+    """Whether the file may have been compressed when it was found last: nothing says it was not.
+
+    Raises:
+        As `stored_parts`.
+
+    """
+    return _form(store, id, generation)[0]
+
+
+def _form(store: Store, id: str, generation: int | None) -> tuple[bool, list[str]]:
+    """Whether it may be compressed, and the digests of its parts, if these are all of it."""
     _check(generation)
     lines = _lines(store, id)
     parts: list[str] = []
-    behind = False
+    plain = behind = False
     for event in store.read_from(id):
         place = lines.place(event)
         if place is not None:
@@ -105,8 +129,10 @@ def stored_parts(store: Store, id: str, generation: int | None = None) -> list[s
         elif event.type == BYTES and isinstance(event.data, dict):
             first = event.data.get("offset") == 0
             parts = [*(() if first else parts), str(event.data.get("blob"))]
-            behind = False
-    return [] if behind else parts
+            plain = behind = False
+        elif event.type == PLAIN:
+            plain, parts = True, []
+    return not plain, [] if behind else parts
 
 
 def stored_files(store: Store, id: str, generation: int | None = None) -> dict[str, str]:

@@ -8,7 +8,6 @@ from perdure.importers.absence import Absence
 from perdure.importers.archive import Archive
 from perdure.importers.files import (
     find_sources,
-    fingerprint_of,
     is_gone,
     path_list,
     resolved,
@@ -92,7 +91,7 @@ def sync(
     nothing is stored.
 
     Raises:
-        InvalidValue: a format is not known, or `paths` is a single one.
+        InvalidValue: a format is not known, or `paths` is a single one, or one of them is empty.
 
     """
     kinds = formats_of(formats)
@@ -113,7 +112,7 @@ def sync(
     for number, each in enumerate(found):
         if progress is not None:
             progress(Progress(number, len(found), reports[-1] if reports else None))
-        skipped = _superseded(kinds, each.path) or _passed_over(unread, each.path)
+        skipped = _passed_over(unread, each.path)
         # What follows the report of the file itself is of sessions that it does not hold any more.
         report, *more = [skipped] if skipped is not None else one.run(each)
         reports.append(report)
@@ -125,17 +124,6 @@ def sync(
     if progress is not None:
         progress(Progress(len(found), len(found), reports[-1] if reports else None))
     return ImportReport(None, tuple(reports))
-
-
-def _superseded(kinds: Sequence[LineFormat], path: str) -> SourceReport | None:
-    """The report of a file that another one makes superfluous, or None."""
-    for kind in kinds:
-        other = kind.superseded_by(path)
-        there = None if other is None else fingerprint_of(other)
-        if other is not None and there is not None and there.size:
-            name = os.path.basename(other)  # noqa: PTH119
-            return _skipped(path, kind.name, f"{name} holds all of it")
-    return None
 
 
 def _passed_over(unread: Mapping[str, tuple[str, str]], path: str) -> SourceReport | None:

@@ -53,6 +53,15 @@ class SourceText:
             if not left:
                 return
 
+    def begins(self, whole: "SourceText") -> bool:
+        """Whether all of this text can be read, and another one begins with it."""
+        at = 0
+        for piece in self._pieces(0):
+            if isinstance(piece, Gap) or b"".join(whole.between(at, len(piece))) != piece:
+                return False
+            at += len(piece)
+        return True
+
     def _pieces(self, start: int) -> Iterator[bytes | Gap]:
         return self._squeezed(start) if self.compressed else self._plain(start)
 

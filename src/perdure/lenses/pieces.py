@@ -1,17 +1,34 @@
-"""What the records of several formats have in common: ids, counts, texts, arguments, outputs."""
+"""What the records of several formats have in common: ids, times, texts, arguments, outputs."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.model.vocabulary.payloads import Block
 
-__all__ = ["COUNT_MAX", "arguments_of", "count", "ident", "json_text", "sound", "text_block"]
+__all__ = [
+    "COUNT_MAX",
+    "arguments_of",
+    "count",
+    "ident",
+    "json_text",
+    "made_at",
+    "moment",
+    "sound",
+    "text",
+    "text_block",
+]
 
 COUNT_MAX = 2**53
 """The largest count that the vocabulary has."""
 
 _ID_CHARS_MAX = 256
+_TEXT_CHARS_MAX = 4096
+_MOMENT_CHARS_MAX = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def ident(value: object) -> str | None:
@@ -24,6 +41,32 @@ def ident(value: object) -> str | None:
 def count(value: object) -> int | None:
     """An integer from 0 to 2^53, or None; True is none."""
     return value if type(value) is int and 0 <= value <= COUNT_MAX else None
+
+
+def text(value: object) -> str | None:
+    """A text of a sane length (up to 4096 characters) that is not empty, or None."""
+    return value if isinstance(value, str) and 0 < len(value) <= _TEXT_CHARS_MAX else None
+
+
+def moment(value: object) -> int | None:
+    """Unix milliseconds of a time in ISO 8601, or None; one without an offset is in UTC."""
+    if not isinstance(value, str) or len(value) > _MOMENT_CHARS_MAX:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MILLISECOND
+
+
+def made_at(id: str) -> int | None:
+    """When a UUID of version 7 was made, in Unix milliseconds; None: it is no such id."""
+    try:
+        found = UUID(id)
+    except ValueError:
+        return None
+    return found.int >> 80 if found.version == 7 else None
 
 
 def sound(value: object) -> bool:

@@ -134,7 +134,12 @@ def _export_source(
 
     """
     from perdure.importers.restoring import Restored
-    from perdure.importers.stored_lines import last_generation, source_bytes, stored_parts
+    from perdure.importers.stored_lines import (
+        last_generation,
+        maybe_compressed,
+        source_bytes,
+        stored_parts,
+    )
 
     if target == "-" and (as_json or with_files):
         what = "--json" if as_json else "--with-files"
@@ -149,7 +154,8 @@ def _export_source(
         raise InvalidValue("--generation", f"there is no {generation}", hint=hint)
     squeezed = bool(stored_parts(store, session, generation))
     path = "" if header is None or header.source is None else header.source.path or ""
-    if path.endswith(_COMPRESSED) and not squeezed:
+    may_be = not squeezed and path.endswith(_COMPRESSED)
+    if may_be and maybe_compressed(store, session, generation):
         output.warning("its compressed bytes are not kept; this is its text")
     if target == "-":
         what = f"the source of {session}"

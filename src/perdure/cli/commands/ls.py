@@ -20,14 +20,12 @@ from perdure.cli.finding import (
 )
 from perdure.cli.options import json_option, opened
 from perdure.store import Store
+from perdure.store.asking import STATUSES
 from perdure.store.found import Listing
 
 __all__ = ["command"]
 
-_STATUSES = ("running", "paused", "completed", "crashed", "interrupted", "damaged")
 _RELATIONS = {None: "", "subagent": ", sub-agent"}
-
-_NO_FILTERS = ("as_json", "flat", "limit", "sort")
 
 _TITLE_CHARS = 60
 """What is shown of a title where nothing tells how wide the terminal is."""
@@ -52,7 +50,7 @@ _COLUMNS = 80
 )
 @click.option("--cwd", metavar="PATH", help="Only those at work in this folder, or below it.")
 @click.option(
-    "--status", multiple=True, type=click.Choice(_STATUSES), help="Only in this one; repeatable."
+    "--status", multiple=True, type=click.Choice(STATUSES), help="Only in this one; repeatable."
 )
 @click.option("--preset", metavar="NAME", multiple=True, help="Only of this one; repeatable.")
 @click.option("--problems", is_flag=True, help="Only those with which something is wrong.")
@@ -98,8 +96,8 @@ def command(
 ) -> None:
     """List the sessions, the one first in which something came last.
 
-    QUERY looks in titles, first prompts, presets, configurations, agents and folders; what was said
-    is found by `perdure search`. Without a title it is what somebody asked first. On a terminal
+    QUERY looks in titles, first prompts, presets, configurations, agents and folders, and lists
+    what fits best first; what was said is found by `perdure search`. Without a title it is what somebody asked first. On a terminal
     titles are cut so that a line fits, and ids are not. Sub-agents stand below the session that
     they work for. The namespaces directly below are named; their sessions are listed with
     --namespace.
@@ -119,7 +117,7 @@ def command(
         sort,
         " ".join(query) or None,
         agent=agent or None,
-        program=programs_meant(program) or None,
+        program=programs_meant(ctx, store, program) or None,
         cwd=cwd,
         status=status or None,
         preset=preset or None,
@@ -140,9 +138,12 @@ def command(
         return
     _print(store, found, nested=not (flat or query))
     if not found.sessions:
-        asked = any(value for name, value in ctx.params.items() if name not in _NO_FILTERS)
-        output.line(f"no {'such ' if asked else ''}sessions in {ctx.find_root().obj}")
-        output.line("`perdure sync` brings in what other agents keep on this machine")
+        stored = found.coverage.sessions
+        which = "such " if stored else ""
+        of = f"; it has {output.counted(stored, 'session')}" if stored else ""
+        output.line(f"no {which}sessions in {ctx.find_root().obj}{of}")
+        if not stored:
+            output.line("`perdure sync` brings in what other agents keep on this machine")
     if below:
         output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
 
@@ -158,7 +159,7 @@ def _print(store: Store, found: Listing, *, nested: bool) -> None:
         headings = ["STATUS", "LAST EVENT", "PROGRAM", "TITLE", "ID"]
         output.table(_fitting([headings, *rows]))
     if found.cursor is not None:
-        output.line(f"more: --after {found.cursor}")
+        output.warning(f"more: --after {found.cursor}")
     say_coverage(found.coverage)
 
 
@@ -193,7 +194,7 @@ def _rows(session: Listed, below: dict[str, list[Listed]], depth: int) -> Iterat
     if session.problem is not None:
         title = f"({session.problem})"
     yield [
-        session.status,
+        f"{session.status}, archived" if session.archived else session.status,
         local_time(session.last_active),
         program_name(session.program) + relation,
         "  " * depth + ("└ " if depth else "") + title,

@@ -2,8 +2,10 @@
 
 import click
 
+from perdure.catalog import parse
 from perdure.catalog.passages import KINDS
 from perdure.cli import output
+from perdure.cli.chosen import meant
 from perdure.cli.finding import (
     indexed,
     local_time,
@@ -17,6 +19,7 @@ from perdure.store.found import Found, Hit
 __all__ = ["command"]
 
 _SNIPPET_CHARS = 300
+_TITLE_CHARS = 60
 
 
 @click.command("search")
@@ -28,7 +31,7 @@ _SNIPPET_CHARS = 300
     "--program",
     metavar="NAME",
     multiple=True,
-    help="Only in sessions of this program: perdure, or one whose sessions were imported.",
+    help="Only in sessions of this program, such as Codex or claude-code, or perdure for its own.",
 )
 @click.option(
     "--kind",
@@ -72,23 +75,23 @@ def command(
     """Find where something was said.
 
     What is typed is taken literally: all of its words are looked for, and phrases within quotes;
-    the last word may be the beginning of one. Messages, thinking, tool calls and their results,
+    the last word may be the beginning of one. Ids may be cut short where nothing else begins so. Messages, thinking, tool calls and their results,
     errors, answers that broke off, jobs, channels, triggers, sub-agents, states, artifacts,
     summaries and titles are searched. Where nothing has all words, what has some of them is shown,
     and that is said. `perdure log ID --from SEQ` shows what stands around a hit.
 
     JSON: {hits: [{session, seq, kind, agent, time, score, snippet, spans: [[start, end]], cut:
-    [before, after]}], cursor: text or null, mode, fallback: bool, capped: bool, ignored: [text],
+    [before, after], title, cwd}], cursor: text or null, mode, fallback: bool, capped: bool, ignored: [text],
     coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}}. Spans count characters of the
     snippet; capped says that the words are so common that only the newest hits were ranked.
     """
     store = opened(ctx)
     found = store.search(
         " ".join(query),
-        session=session or None,
-        without=without,
+        session=[meant(store, id) for id in session] or None,
+        without=[meant(store, id) for id in without],
         agent=agent or None,
-        program=programs_meant(program) or None,
+        program=programs_meant(ctx, store, program) or None,
         kind=kind or None,
         since=since,
         until=until,
@@ -101,8 +104,10 @@ def command(
     )
     if as_json:
         output.document(found.as_dict())
-    else:
-        _print(found)
+        return
+    if parse(" ".join(query)).empty:
+        output.warning("there is no word, number or sign in this to look for")
+    _print(found)
 
 
 def _print(found: Found) -> None:
@@ -117,13 +122,17 @@ def _print(found: Found) -> None:
     if found.capped:
         output.warning("these words are very common: only the newest of their hits were ranked")
     if found.cursor is not None:
-        output.line(f"more: --after {found.cursor}")
+        output.warning(f"more: --after {found.cursor}")
     say_coverage(found.coverage)
 
 
 def _print_hit(hit: Hit) -> None:
     whose = "" if hit.agent is None else f"  {hit.agent}"
+    where = "" if hit.cwd is None else f"  {hit.cwd}"
+    title = "" if hit.title is None else f" {output.cut(hit.title, _TITLE_CHARS)}"
     output.line(f"{hit.session} {hit.seq}  {hit.kind}{whose}  {local_time(hit.time)}")
+    if title or where:
+        output.line(f"   {title}{where}")
     before, behind = ("…" if cut else "" for cut in hit.cut)
     output.line(f"    {before}{_one_line(_marked(hit))}{behind}")
 

@@ -28,7 +28,8 @@ _FINE = (None, None, 0)
     "paths",
     metavar="PATH",
     multiple=True,
-    type=click.Path(),
+    # One that cannot be read has a report of its own, and stops no other.
+    type=click.Path(readable=False),
     help="A file or folder, in place of the agents' own; repeatable.",
 )
 @click.option(

@@ -1,15 +1,12 @@
 """Whose session a file is, and which of its lines are copies of its parent's."""
 
-from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 from perdure.lenses.lens import SourceFacts
-from perdure.lenses.pieces import ident
+from perdure.lenses.pieces import ident, made_at, moment, text
 
 __all__ = ["Origin"]
 
-_TEXT_CHARS_MAX = 4096
 _GAP_MS = 1000
 """Copies are written in one go: a longer pause ends them, where turns do not tell when they were
 made."""
@@ -52,7 +49,7 @@ class Origin:
 
     def turn(self, id: str | None) -> None:
         """Take the id of a turn into account that begins, or goes on."""
-        made = None if id is None else _made(id)
+        made = None if id is None else made_at(id)
         if self.copying and made is not None and self._born is not None:
             self._dated = True
             self.copying = made < self._born
@@ -70,18 +67,18 @@ class Origin:
         self.place(said)
         git = said.get("git")
         if isinstance(git, dict):
-            facts.branch = _text(git.get("branch")) or facts.branch
+            facts.branch = text(git.get("branch")) or facts.branch
         if self._opened:
             return
         self._opened = True
         facts.id = id
-        self._born = (None if id is None else _made(id)) or _moment(said.get("timestamp"))
+        self._born = (None if id is None else made_at(id)) or moment(said.get("timestamp"))
         self._family(said)
 
     def place(self, said: dict[str, Any]) -> None:
         """Take a working directory into account, unless it is the parent's."""
         if not self.copying:
-            self._facts.cwd = _text(said.get("cwd")) or self._facts.cwd
+            self._facts.cwd = text(said.get("cwd")) or self._facts.cwd
 
     def _family(self, said: dict[str, Any]) -> None:
         facts, source = self._facts, said.get("source")
@@ -102,33 +99,5 @@ class Origin:
             *(said.get(name) for name in ("agent_nickname", "agent_role")),
             other,
         )
-        facts.agent = next((name for name in map(_text, names) if name is not None), None)
+        facts.agent = next((name for name in map(text, names) if name is not None), None)
         self.copying = forked is not None
-
-
-def _made(id: str) -> int | None:
-    """When a UUID of version 7 was made, in Unix milliseconds; None: it is no such id."""
-    try:
-        found = UUID(id)
-    except ValueError:
-        return None
-    return found.int >> 80 if found.version == 7 else None
-
-
-def _moment(said: object) -> int | None:
-    """Unix milliseconds of a time in ISO 8601."""
-    try:
-        found = datetime.fromisoformat(said) if isinstance(said, str) else None
-    except ValueError:
-        return None
-    if found is None:
-        return None
-    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    try:
-        return round(aware.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= _TEXT_CHARS_MAX else None

@@ -648,7 +648,9 @@ def test_ls_lists_one_program(line: Line, home: Home, store: perdure.Store) -> N
         assert {row["program"] for row in rows} == {"claude-code"}
         assert len(rows) == 2
     assert [row["id"] for row in line.json("ls", "--program", "perdure")["sessions"]] == ["own"]
-    assert "no such sessions in" in line("ls", "--program", "nobody").stdout
+    result = line("ls", "--program", "nobody")
+    assert result.exit_code == Exit.USAGE
+    assert "known are Claude Code, Codex, deepseek-harness, perdure" in result.stderr
 
 
 def test_ls_lists_what_is_damaged_with_its_reason(line: Line, home: Home) -> None:

@@ -71,7 +71,7 @@ def test_a_cursor_of_another_question_is_refused() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        (),
+        (ASKED,),
         ("hits",),
         (ASKED, False),
         (ASKED, False, 20, 20),

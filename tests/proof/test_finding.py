@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.errors import PerdureError
+from perdure.errors import FormatUnsupported, PerdureError, UnsafeFile
 from perdure.store import Store
 from perdure.testing.indexes import check_index, say_something
 from perdure.testing.ledger import Finding
@@ -31,6 +31,8 @@ class World:
         self.counts: Counter[str] = Counter()
         self.made = 0
         self.doubtful = False
+        # Whether a log was changed in a way that only a look at all of them shows.
+        self.hidden = False
         self.store = self.open()
 
     def open(self) -> Store:
@@ -59,7 +61,7 @@ class World:
     def acts(self) -> list[str]:
         common = ["append"] * 6 + ["append_elsewhere"] * 3 + ["crash"] * 2
         common += ["rewind", "fork", "delete", "restore", "expire", "reopen", "archive", "ask"]
-        common += ["delete_index", "corrupt_index", "repair"]
+        common += ["delete_index", "corrupt_index", "repair", "accept"]
         return common if self.kind == "sqlite" else [*common, "copy_in", "remove", "damage"]
 
     # --- what is done to sessions -----------------------------------------------------------------
@@ -127,6 +129,10 @@ class World:
         for entry in self.store.list():
             self.store.repair(entry.id)
 
+    def accept(self) -> None:
+        """The log is cut to what it was, and that is said to be right."""
+        self.store.accept(self.rng.choice(self.names()))
+
     # --- what is done to files --------------------------------------------------------------------
 
     def copy_in(self) -> None:
@@ -150,6 +156,7 @@ class World:
         data = bytearray(path.read_bytes())
         data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
         path.write_bytes(data)
+        self.hidden = True
 
     # --- what is done to the index ----------------------------------------------------------------
 
@@ -174,10 +181,19 @@ class World:
     def look(self) -> None:
         """Bring the index up to date, as far as somebody who knows of the damage would."""
         if self.doubtful:
-            self.store.full_rescan()
+            try:
+                self.store.full_rescan()
+            except (FormatUnsupported, UnsafeFile):
+                # It looks like the file of another program: to be moved away, as is said then.
+                self.delete_index()
+                self.store.full_rescan()
             self.doubtful = False
-        else:
+        elif self.hidden or self.rng.random() < 0.5:
             self.store.refresh()
+        else:
+            # Push and start-up alone have to be enough.
+            self.reopen()
+        self.hidden = False
         check_index(self.store)
 
     def ask(self) -> None:

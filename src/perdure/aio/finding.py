@@ -1,12 +1,13 @@
 """Listing and search, for tasks: each call is the store's own, made in a worker thread."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from perdure.catalog.contract import Listed
 from perdure.store import Found, Listing, Refreshed, Stats, Store
-from perdure.store.finding import Moment, Names, Progress, Scalar
+from perdure.store.asking import Names, Scalar
+from perdure.store.finding import Moment, Progress
 
 __all__ = ["StoreFinding"]
 
@@ -106,7 +107,7 @@ class StoreFinding(ABC):
             progress=progress,
         )
 
-    async def children_of(self, ids: Iterable[str]) -> list[Listed]:
+    async def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, as `Store.children_of`."""
         return await self._in_thread(self._store.children_of, ids)
 

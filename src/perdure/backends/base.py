@@ -224,10 +224,6 @@ class Backend(ABC):
         """Id and revision of every session, as in `entries`, but no header need be read."""
         return ((entry.id, entry.revision) for entry in self.entries())
 
-    def ids(self) -> Iterator[str]:
-        """Id of every session, at less cost than anything else tells."""
-        return (id for id, _ in self.revisions())
-
     def arrangement(self) -> str | None:
         """Opaque text that changes when sessions come or go; None if nobody can tell."""
         return None

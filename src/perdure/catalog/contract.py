@@ -117,7 +117,7 @@ class Passage(NamedTuple):
         seq: number of its event.
         kind: one of `perdure.catalog.passages.KINDS`.
         words, parts: its tokens, as `analyse` gives them.
-        digest: of its text, a signed integer of 64 bits. With `seq` and `kind` it names the passage
+        digest: of its kind and text, a signed integer of 64 bits. With `seq` it names the passage
             within its session.
         agent: whose event it is, or None.
         time: of the event, Unix milliseconds.

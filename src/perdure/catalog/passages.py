@@ -64,6 +64,11 @@ class Passage(NamedTuple):
     turn: str | None
     call: str | None = None
 
+    @property
+    def digest(self) -> int:
+        """What it is and what it says, in a signed integer of 64 bits."""
+        return digest_of(f"{self.kind}\0{self.text}")
+
 
 def digest_of(text: str) -> int:
     """A text in a signed integer of 64 bits, which another one has by chance alone."""

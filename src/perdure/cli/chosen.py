@@ -57,6 +57,8 @@ def chosen(
 def meant(store: Store, session: str) -> str:
     """The id that is `session`, or the only one that begins so, for commands that read.
 
+    If none does, the only import of which the id that its own agent gave it begins so.
+
     The id of a session that was deleted or vanished means that session, and no longer one.
 
     Raises:
@@ -69,7 +71,10 @@ def meant(store: Store, session: str) -> str:
     except SessionNotFound as error:
         if error.deleted_at is not None or error.missing is not None:
             raise
-        candidates = sorted(id for id in stored(store) if id.startswith(session))
+        known = list(stored(store))
+        candidates = sorted(id for id in known if id.startswith(session))
+        # The id that another agent knows its session by stands behind the name of the format.
+        candidates = candidates or sorted(id for id in known if f":{session}" in id)
         if not candidates:
             raise
         if len(candidates) > 1:

@@ -9,6 +9,7 @@ import click
 from perdure.catalog.contract import Listed
 from perdure.cli import output
 from perdure.cli.progress import Progress
+from perdure.store import Store
 from perdure.store.found import Coverage
 
 __all__ = [
@@ -35,7 +36,7 @@ def time_options(what: str) -> Callable[[_Command], _Command]:
         since = click.option(
             "--since",
             metavar="WHEN",
-            help=f"{what} at or after this: 2026-11-30, 2026-11-30T14:05, 12h, 3d, 2w; local time.",
+            help=f"{what} at or after this: 2026-11-30, 2026-11-30T14:05, today, 90m, 12h, 3d; local time.",
         )
         return since(until(command))
 
@@ -74,8 +75,13 @@ def program_name(program: str) -> str:
         return program
 
 
-def programs_meant(names: Sequence[str]) -> list[str]:
-    """The programs that people mean by these names: those of programs, or of their formats."""
+def programs_meant(ctx: click.Context, store: Store, names: Sequence[str]) -> list[str]:
+    """The programs that people mean by these names: those of programs, or of their formats.
+
+    Raises:
+        BadParameter: there is none of that name, nor a session of one.
+
+    """
     if not names:
         return []
     from perdure.importers.formats import format_names
@@ -83,6 +89,11 @@ def programs_meant(names: Sequence[str]) -> list[str]:
     known = {_OWN: _OWN}
     for format in format_names():  # noqa: A001
         known[format.casefold()] = known[program_name(format).casefold()] = format
+    for name in names:
+        if name.casefold() not in known and name not in store.stats().sums.by_program:
+            labels = sorted({program_name(each) for each in known.values()})
+            message = f"{name!r} is none; known are {', '.join(labels)}"
+            raise click.BadParameter(message, ctx=ctx, param_hint="--program")
     return [known.get(name.casefold(), name) for name in names]
 
 

@@ -32,7 +32,7 @@ from perdure.recovery.closers import OpenWork
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher, weakly
 from perdure.store.folding import Folding
-from perdure.store.indexer import Indexer
+from perdure.store.indexer import Followed
 from perdure.store.queue import Accepted, Keys, Queue
 from perdure.store.survey import Survey
 from perdure.store.witness import Witness
@@ -63,7 +63,8 @@ class Committer:
         witness: Witness,
         survey: Survey,
         runtime: Runtime,
-        indexer: Indexer | None = None,
+        indexer: Followed | None = None,
+        mark: str | None = "",
         pack: bool = True,
     ) -> None:
         """Made by `Store.create` and `Store.writer`; without a hold, the first commit publishes.
@@ -92,7 +93,7 @@ class Committer:
         self._runtime = runtime
         self._indexer = indexer
         # What says that this session is being written, until the index has followed it; "" before.
-        self._mark: str | None = ""
+        self._mark = mark
         self._pack = pack
         self._pid = runtime.pid()
         # Reentrant, so that a signal handler that comes back is told rather than left to wait for

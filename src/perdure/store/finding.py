@@ -3,18 +3,40 @@
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from perdure.backends.base import Backend
 from perdure.catalog import Query, parse, snippet
 from perdure.catalog.contract import SORTS, Candidate, Filters, Listed, Scope, Sums
-from perdure.catalog.passages import KINDS
 from perdure.catalog.ranking import Ranked, literals, ranked
-from perdure.errors import InvalidValue, PerdureError
+from perdure.errors import InvalidValue
 from perdure.model import values
-from perdure.model.header import check_id
 from perdure.runtime import Runtime
-from perdure.store.found import Coverage, Found, Hit, Listing, Stats, cursor_of, read_cursor
+from perdure.store.asking import (
+    Names,
+    Scalar,
+    agents_of,
+    check_count,
+    folder_of,
+    ids_of,
+    kinds_of,
+    names_of,
+    pointers_of,
+    statuses_of,
+    truth_of,
+)
+from perdure.store.found import (
+    Coverage,
+    Found,
+    Hit,
+    Listing,
+    Stats,
+    cursor_of,
+    question_of,
+    read_cursor,
+)
 from perdure.store.indexer import Indexer, Refreshed
 from perdure.store.moments import moment_of
 from perdure.store.passage_texts import PassageTexts
@@ -25,8 +47,15 @@ LIMIT_MAX = 1_000
 K_MAX = 100
 SNIPPET_CHARS_MAX = 2_000
 
-_RANKED = 200
-"""So many candidates are ranked for a page; each page looks at as many more."""
+_RANKED = 1_000
+"""So many candidates are ranked, the same for each page."""
+
+_LITERAL = 200
+"""So many of the best are read to see whether they hold what was typed sign by sign."""
+
+_COUNT = Annotated[int, msgspec.Meta(ge=0)]
+_SORTED: dict[str, Any] = {"title": str | None}
+"""What a sort goes by, where that is no number."""
 
 _TRIES = 2
 """So often an index that goes while it is asked is made and asked again."""
@@ -34,9 +63,7 @@ _TRIES = 2
 T = TypeVar("T")
 
 Moment = int | str | dt.datetime | dt.date
-Names = str | Collection[str]
 Progress = Callable[[int, int], None]
-Scalar = str | int | float | bool | None
 
 
 class _Asked(NamedTuple):
@@ -121,21 +148,23 @@ class Finding(ABC):
         now = self._runtime.now_ms()
         if limit.__class__ is not int or not 1 <= limit <= LIMIT_MAX:
             raise InvalidValue("limit", f"{values.shown(limit)} is not 1 to {LIMIT_MAX}")
+        if query is not None and not isinstance(query, str):
+            raise InvalidValue("query", f"{values.shown(query)} is no text")
         if sort not in SORTS:
             raise InvalidValue("sort", f"{values.shown(sort)} is none", hint=", ".join(SORTS))
         filters = Filters(
-            agents=_names("agent", agent),
-            programs=_names("program", program),
-            cwd=cwd,
-            statuses=_names("status", status),
-            relations=_names("relation", relation),
-            presets=_names("preset", preset),
-            parents=_names("parent", parent),
+            agents=names_of("agent", agent),
+            programs=names_of("program", program),
+            cwd=folder_of(cwd),
+            statuses=statuses_of(status),
+            relations=names_of("relation", relation),
+            presets=names_of("preset", preset),
+            parents=names_of("parent", parent),
             since=moment_of("since", since, now),
             until=moment_of("until", until, now),
-            problem=problem,
-            archived=archived,
-            projection=_pointers(projection),
+            problem=truth_of("problem", problem),
+            archived=truth_of("archived", archived),
+            projection=pointers_of(projection),
             top=nested,
         )
         if not self._backend.persistent:
@@ -159,21 +188,21 @@ class Finding(ABC):
         filters, sort, query, limit, after = asked
         if query is not None and query.strip():
             return self._matching(index, filters, query, limit, after)
-        place = None if after is None else read_cursor(after, (str, str, Any, str))
-        if place is not None and place[:2] != ("sessions", sort):
-            raise InvalidValue("after", "is a cursor of another question", hint="begin anew")
+        question = question_of(filters._replace(since=None, until=None), sort)
+        kinds = (_SORTED.get(sort, int | None), str)
+        place = None if after is None else read_cursor(after, question, kinds)
         found = index.catalog.listed(
             index.namespace,
             filters,
             sort=sort,
             limit=limit + 1,
-            after=None if place is None else place[2:],
+            after=place,
         )
         page = found[:limit]
         cursor = None
         if len(found) > limit:
-            cursor = cursor_of("sessions", sort, getattr(page[-1], sort), page[-1].id)
-        return Listing(self._truly(index, page), cursor, fallback=False, coverage=_coverage(index))
+            cursor = cursor_of(question, getattr(page[-1], sort), page[-1].id)
+        return Listing(page, cursor, fallback=False, coverage=_coverage(index))
 
     def _matching(
         self, index: Indexer, filters: Filters, text: str, limit: int, after: str | None
@@ -181,8 +210,9 @@ class Finding(ABC):
         query = parse(text)
         mode: Literal["all", "any"] = "all"
         offset = 0
+        question = question_of(filters._replace(since=None, until=None), text)
         if after is not None:
-            _, fallback, offset = read_cursor(after, (Literal["matching"], bool, int))
+            fallback, offset = read_cursor(after, question, (bool, _COUNT))
             mode = "any" if fallback else "all"
         namespace, catalog = index.namespace, index.catalog
         many = limit + 1
@@ -191,27 +221,11 @@ class Finding(ABC):
             mode = "any"
             found = catalog.matching(namespace, filters, query, mode=mode, limit=many)
         more = len(found) > limit
-        cursor = cursor_of("matching", mode == "any", offset + limit) if more else None
-        page = self._truly(index, found[:limit])
+        cursor = cursor_of(question, mode == "any", offset + limit) if more else None
+        page = found[:limit]
         return Listing(page, cursor, fallback=mode == "any", coverage=_coverage(index))
 
-    def _truly(self, index: Indexer, page: list[Listed]) -> list[Listed]:
-        """The page, those that claim to be running looked at: their writers may be dead."""
-        stale = [each.id for each in page if each.status == "running" and not self._runs(each.id)]
-        if not stale:
-            return page
-        index.read(stale)
-        now = index.catalog.listed(index.namespace, Filters(ids=stale), limit=len(stale))
-        known = {each.id: each for each in now}
-        return [known.get(each.id, each) for each in page]
-
-    def _runs(self, id: str) -> bool:
-        try:
-            return self._backend.holder(id) is not None
-        except PerdureError:
-            return False
-
-    def children_of(self, ids: Iterable[str]) -> list[Listed]:
+    def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, by creation.
 
         Raises:
@@ -220,10 +234,10 @@ class Finding(ABC):
         """
         if not self._backend.persistent:
             return []
-        parents = list(ids)
+        parents = list(ids_of("ids", ids) or ())
 
         def ask(index: Indexer) -> list[Listed]:
-            return self._truly(index, index.catalog.children(index.namespace, parents))
+            return index.catalog.children(index.namespace, parents)
 
         return self._answer(ask)
 
@@ -262,8 +276,8 @@ class Finding(ABC):
 
         """
         now = self._runtime.now_ms()
-        _check_count("k", k, K_MAX)
-        _check_count("snippet_chars", snippet_chars, SNIPPET_CHARS_MAX)
+        check_count("k", k, K_MAX)
+        check_count("snippet_chars", snippet_chars, SNIPPET_CHARS_MAX)
         if not isinstance(query, str):
             raise InvalidValue("query", f"{values.shown(query)} is no text")
         if mode not in ("auto", "keyword"):
@@ -272,13 +286,13 @@ class Finding(ABC):
             raise InvalidValue("sort", f"{values.shown(sort)} is none", hint="relevance, seq")
         scope = Scope(
             sessions=Filters(
-                ids=_ids("session", session),
-                without=_ids("without", without) or (),
-                cwd=cwd,
-                programs=_names("program", program),
+                ids=ids_of("session", session),
+                without=ids_of("without", without) or (),
+                cwd=folder_of(cwd),
+                programs=names_of("program", program),
             ),
-            kinds=_kinds(kind),
-            agents=[agent] if isinstance(agent, str) else agent,
+            kinds=kinds_of(kind),
+            agents=agents_of(agent),
             since=moment_of("since", since, now),
             until=moment_of("until", until, now),
         )
@@ -290,20 +304,21 @@ class Finding(ABC):
 
     def _ranked(self, index: Indexer, asked: _Asked) -> Found:
         offset = 0
+        question = _question(asked, "relevance")
         if asked.after is not None:
-            _, fallback, offset = read_cursor(asked.after, (Literal["hits"], bool, int))
-            asked = asked._replace(mode="any" if fallback else "all")
+            fallback, offset, now = read_cursor(asked.after, question, (bool, _COUNT, int))
+            asked = asked._replace(mode="any" if fallback else "all", now=now)
         catalog, what = index.catalog, (index.namespace, asked.scope, asked.query)
-        most = offset + _RANKED
-        found = catalog.candidates(*what, mode=asked.mode, most=most)
+        found = catalog.candidates(*what, mode=asked.mode, most=_RANKED)
         if not found.found and asked.after is None:
             asked = asked._replace(mode="any")
-            found = catalog.candidates(*what, mode="any", most=most)
+            found = catalog.candidates(*what, mode="any", most=_RANKED)
         best, end = self._literally(ranked(found.found, asked.now), asked), offset + asked.k
         fallback = asked.mode == "any" and bool(best)
-        cursor = cursor_of("hits", fallback, end) if best[end:] else None
-        hits = self._hits(best[offset:end], asked)
-        return _found(hits, cursor, asked, index, capped=found.capped, fallback=fallback)
+        cursor = cursor_of(question, fallback, end, asked.now) if best[end:] else None
+        hits = self._hits(index, best[offset:end], asked)
+        capped = found.capped or len(found.found) >= _RANKED
+        return _found(hits, cursor, asked, index, capped=capped, fallback=fallback)
 
     def _literally(self, best: list[Ranked], asked: _Asked) -> list[Ranked]:
         """Those that hold what was typed sign by sign go first among the best.
@@ -313,18 +328,19 @@ class Finding(ABC):
         typed = literals(asked.query)
         if not typed:
             return best
-        first = best[:_RANKED]
+        first = best[:_LITERAL]
         texts = [(self._texts.text(each.candidate) or "").casefold() for each in first]
         held = [all(word in text for word in typed) for text in texts]
         exact = [each for each, holds in zip(first, held, strict=True) if holds]
         others = [each for each, holds in zip(first, held, strict=True) if not holds]
-        return [*exact, *others, *best[_RANKED:]]
+        return [*exact, *others, *best[_LITERAL:]]
 
     def _in_order(self, index: Indexer, asked: _Asked) -> Found:
         behind = None
+        question = _question(asked, "seq")
         if asked.after is not None:
-            kinds = (Literal["order"], bool, str, int, int)
-            _, fallback, session, seq, digest = read_cursor(asked.after, kinds)
+            kinds = (bool, str, int, int)
+            fallback, session, seq, digest = read_cursor(asked.after, question, kinds)
             behind = (session, seq, digest)
             asked = asked._replace(mode="any" if fallback else "all")
         catalog, what = index.catalog, (index.namespace, asked.scope, asked.query)
@@ -337,17 +353,23 @@ class Finding(ABC):
         fallback, cursor = asked.mode == "any" and bool(page), None
         if len(found) > len(page):
             last = page[-1]
-            cursor = cursor_of("order", fallback, last.session, last.seq, last.digest)
-        hits = self._hits([Ranked(each, 0.0) for each in page], asked)
+            cursor = cursor_of(question, fallback, last.session, last.seq, last.digest)
+        hits = self._hits(index, [Ranked(each, 0.0) for each in page], asked)
         return _found(hits, cursor, asked, index, capped=False, fallback=fallback)
 
-    def _hits(self, page: Iterable[Ranked], asked: _Asked) -> list[Hit]:
+    def _hits(self, index: Indexer, page: Iterable[Ranked], asked: _Asked) -> list[Hit]:
         """The hits of a page; what does not stand in its log any more is left out."""
+        found = list(page)
+        ids = {each.candidate.session for each in found}
+        catalog, namespace = index.catalog, index.namespace
+        rows = catalog.listed(namespace, Filters(ids=ids), limit=len(ids)) if ids else []
+        known = {row.id: row for row in rows}
         hits = []
-        for candidate, score in page:
+        for candidate, score in found:
             text = self._texts.text(candidate)
             if text is not None:
-                hits.append(_hit(candidate, score, text, asked))
+                row = known.get(candidate.session)
+                hits.append(_hit(candidate, score, text, asked, row))
         return hits
 
     # --- the index -------------------------------------------------------------------------------
@@ -392,7 +414,7 @@ class Finding(ABC):
         return self._answer(ask, progress)
 
 
-def _hit(candidate: Candidate, score: float, text: str, asked: _Asked) -> Hit:
+def _hit(candidate: Candidate, score: float, text: str, asked: _Asked, row: Listed | None) -> Hit:
     piece = snippet(text, asked.query, chars=asked.chars)
     return Hit(
         session=candidate.session,
@@ -404,7 +426,15 @@ def _hit(candidate: Candidate, score: float, text: str, asked: _Asked) -> Hit:
         snippet=piece.text,
         spans=piece.spans,
         cut=(piece.cut_before, piece.cut_after),
+        title=None if row is None else row.title,
+        cwd=None if row is None else row.cwd,
     )
+
+
+def _question(asked: _Asked, sort: str) -> int:
+    # So long ago is another moment for each page.
+    scope = asked.scope._replace(since=None, until=None)
+    return question_of(scope, asked.query.text, sort)
 
 
 def _found(
@@ -438,46 +468,3 @@ def _coverage(index: Indexer) -> Coverage:
         skipped=found.skipped,
         reasons=tuple(found.skipped_in),
     )
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def _check_count(name: str, given: object, most: int) -> None:
-    if type(given) is not int or not 1 <= given <= most:
-        raise InvalidValue(name, f"{values.shown(given)} is not 1 to {most}")
-
-
-def _names(name: str, given: Names | None) -> Collection[str] | None:
-    if given is None or isinstance(given, str):
-        return None if given is None else [given]
-    names = list(given) if isinstance(given, Iterable) else [None]
-    if not all(isinstance(each, str) for each in names):
-        raise InvalidValue(name, f"{values.shown(given)} is no text, and no list of texts")
-    return [each for each in names if each is not None]
-
-
-def _ids(name: str, given: Names | None) -> Collection[str] | None:
-    ids = _names(name, given)
-    for each in ids or ():
-        check_id(each)
-    return ids
-
-
-def _kinds(given: Names | None) -> Collection[str] | None:
-    kinds = _names("kind", given)
-    for each in kinds or ():
-        if each not in KINDS:
-            raise InvalidValue("kind", f"{values.shown(each)} is none", hint=", ".join(KINDS))
-    return kinds
-
-
-def _pointers(given: Mapping[str, Scalar] | None) -> list[tuple[str, Scalar]]:
-    found = list((given or {}).items())
-    for pointer, value in found:
-        if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
-            hint = "a JSON pointer begins with /, as in /goal/done"
-            raise InvalidValue("projection", f"{values.shown(pointer)} is none", hint=hint)
-        if not isinstance(value, str | int | float | bool | None):
-            raise InvalidValue("projection", f"{values.shown(value)} is no text, number or truth")
-    return found

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import zlib
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,7 +11,16 @@ from perdure.catalog.contract import Listed, Sums
 from perdure.errors import InvalidValue
 from perdure.model import values
 
-__all__ = ["Coverage", "Found", "Hit", "Listing", "Stats", "cursor_of", "read_cursor"]
+__all__ = [
+    "Coverage",
+    "Found",
+    "Hit",
+    "Listing",
+    "Stats",
+    "cursor_of",
+    "question_of",
+    "read_cursor",
+]
 
 
 class Coverage(NamedTuple):
@@ -80,6 +90,8 @@ class Hit(NamedTuple):
         spans: where in the snippet what was looked for stands: first character, and the one after
             the last.
         cut: whether text stands before the snippet, and whether some comes after it.
+        title: of its session, or None.
+        cwd: working directory of its session, or None.
 
     """
 
@@ -92,6 +104,8 @@ class Hit(NamedTuple):
     snippet: str
     spans: tuple[tuple[int, int], ...]
     cut: tuple[bool, bool]
+    title: str | None = None
+    cwd: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -146,12 +160,18 @@ class Stats(NamedTuple):
     place: str | None
 
 
-def cursor_of(*place: Any) -> str:
-    """A place in an answer, as text that can stand in a URL."""
-    return base64.urlsafe_b64encode(values.encode(list(place))).decode().rstrip("=")
+def cursor_of(question: int, *place: Any) -> str:
+    """A place in the answer to a question, as text that can stand in a URL."""
+    told = values.encode([question, *place])
+    return base64.urlsafe_b64encode(told).decode().rstrip("=")
 
 
-def read_cursor(cursor: str, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+def question_of(*asked: Any) -> int:
+    """A number of 32 bits for what was asked; another question has another one."""
+    return zlib.crc32(repr(asked).encode("utf-8", "surrogatepass"))
+
+
+def read_cursor(cursor: str, question: int, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     """The place that `cursor_of` made a text of.
 
     Raises:
@@ -161,10 +181,10 @@ def read_cursor(cursor: str, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         told = values.decode(raw)
-        found: tuple[Any, ...] = msgspec.convert(told, tuple[kinds])  # type: ignore[valid-type]
-        if cursor_of(*found) != cursor:
+        found: tuple[Any, ...] = msgspec.convert(told, tuple[(int, *kinds)])  # type: ignore[valid-type]
+        if found[0] != question or cursor_of(*found) != cursor:
             raise ValueError(cursor)
-        return found
+        return found[1:]
     except (ValueError, TypeError, binascii.Error, msgspec.ValidationError):
         hint = "pass the `cursor` of an answer to the same question, or None"
         raise InvalidValue("after", "is no cursor of such an answer", hint=hint) from None

@@ -152,7 +152,8 @@ class Translation:
 
     def is_line(self, event: Event) -> bool:
         """Whether an event of the log is one of the source's; behind a source each counts so."""
-        return not self.reads or self._lines.place(event) is not None
+        ends = self._lines.ends(event)
+        return ends or not self.reads or self._lines.place(event) is not None
 
     def read(self, event: Event) -> Iterator[Event]:
         """What the next event of the log says in our vocabulary.

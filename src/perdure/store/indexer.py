@@ -8,10 +8,10 @@ writers name is read before the first answer, and everything if there was no cat
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from perdure.backends.base import Backend
-from perdure.catalog.contract import Catalog
+from perdure.catalog.contract import Catalog, Filters
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 from perdure.model.record import Record
 from perdure.runtime import Runtime
@@ -20,14 +20,19 @@ from perdure.store.indexing import Indexing
 from perdure.store.marks import Marks
 from perdure.store.queue import Keys
 
-__all__ = ["PUSH_EVENTS", "PUSH_SECONDS", "Indexer", "Refreshed"]
+__all__ = ["PUSH_EVENTS", "PUSH_SECONDS", "Followed", "Indexer", "Refreshed", "Unfollowed"]
 
 PUSH_EVENTS = 20
 PUSH_SECONDS = 5.0
 """After so many events, or so long, the catalog follows a session that is being written."""
 
 _DRAIN_SECONDS = 2.0
-_COMPLETE, _ARRANGEMENT = "complete", "arrangement"
+_COMPLETE, _ARRANGEMENT, _PROJECTED = "complete", "arrangement", "projected"
+_PIECE = "assistant/delta"
+_RUNNING_MAX = 10_000
+_BESIDE = "somebody else went on reading it"
+
+Progress = Callable[[int, int], None]
 
 
 class Refreshed(NamedTuple):
@@ -51,7 +56,36 @@ class _StoppedError(Exception):
     """There is no time left. Internal."""
 
 
-class _Followed:
+class Followed(Protocol):
+    """Whoever is told that a session is being written, and that it is no more."""
+
+    def begun(self, session: str) -> str | None:
+        """Somebody is about to write a session; the name of its mark, for `left`."""
+
+    def left(self, session: str, mark: str | None) -> None:
+        """The writer is gone."""
+
+
+class Unfollowed:
+    """Stands for an indexer where this process keeps no index, and others may.
+
+    What it writes is marked, and stays so until somebody reads it into theirs.
+    """
+
+    def __init__(self, marks: Marks, *, wanted: Callable[[], bool]) -> None:
+        """`wanted` says whether there is an index that would miss it."""
+        self._marks = marks
+        self._wanted = wanted
+
+    def begun(self, session: str) -> str | None:
+        """Somebody is about to write a session."""
+        return self._marks.set(session) if self._wanted() else None
+
+    def left(self, session: str, mark: str | None) -> None:
+        """The writer is gone; its mark stays."""
+
+
+class _New:
     """A session with something new.
 
     Attributes:
@@ -81,7 +115,8 @@ class Indexer:
         spare: Callable[[], Catalog],
     ) -> None:
         """Nothing is read; `spare` makes a catalog in memory."""
-        self._spare = spare
+        self._make_spare = spare
+        self._main = indexing.catalog
         self._backend = backend
         self._indexing = indexing
         self._marks = marks
@@ -94,13 +129,14 @@ class Indexer:
         self._mutex = threading.RLock()
         self._single = threading.RLock()
         self._pushing = threading.RLock()
-        self._waiting: dict[str, _Followed] = {}
-        self._started = 0
+        self._waiting: dict[str, _New] = {}
+        self._begun, self._done = 0, 0
         self._last = Refreshed(0, 0, 0, ())
-        self._looked = False
         # Whether nothing was there to be indexed when somebody looked last.
         self._hollow = False
         self._until: float | None = None
+        self._spare: Catalog | None = None
+        self._indexing.catalog = self._main
         # What is kept in memory is made when somebody asks first, and followed from then on.
         self._asked = self._backend.beside is not None
 
@@ -125,13 +161,15 @@ class Indexer:
         if not self._asked:
             return
         soon = not records or any(record.type == "turn/end" for record in records)
+        # Pieces of an answer are read again with each that follows: they wait for its end.
+        new = sum(each.last - each.first + 1 for each in records if each.type != _PIECE)
         with self._mutex:
             followed = self._waiting.get(session)
             first = followed is None
             if followed is None:
-                followed = self._waiting[session] = _Followed()
+                followed = self._waiting[session] = _New()
             before = followed.events
-            followed.events += records[-1].last - records[0].first + 1 if records else 0
+            followed.events += new
             soon = soon or before < PUSH_EVENTS <= followed.events
         if soon or first:
             self._flusher.schedule(self._push_due, 0.0 if soon else PUSH_SECONDS)
@@ -142,7 +180,7 @@ class Indexer:
             self._marks.clear(mark)
             return
         with self._mutex:
-            followed = self._waiting.setdefault(session, _Followed())
+            followed = self._waiting.setdefault(session, _New())
             if mark is not None:
                 followed.marks.append(mark)
         self._flusher.schedule(self._push_due, 0.0)
@@ -177,11 +215,29 @@ class Indexer:
         if followed is None:
             return
         try:
-            self._indexing.index(session, breathe=breathe)
+            read = self._read(session, breathe=breathe)
         except PerdureError:
-            # The marks stay: whoever comes next reads it, and the next event tries again.
+            read = False
+        if read:
+            for mark in followed.marks:
+                self._clear(mark)
             return
-        for mark in followed.marks:
+        with self._mutex:
+            again = self._waiting.setdefault(session, _New())
+            again.marks += followed.marks
+        self._flusher.schedule(self._push_due, PUSH_SECONDS)
+
+    def _read(self, session: str, *, breathe: Callable[[], None] | None = None) -> bool:
+        """Bring the catalog up to date with a session; whether it is."""
+        read = self._indexing.index(session, breathe=breathe)
+        if not self._indexing.projected and self.catalog.note(self.namespace, _PROJECTED):
+            # Whoever has a projection has to fill in what it says of this one.
+            self.catalog.put_note(self.namespace, _PROJECTED, "")
+        return read
+
+    def _clear(self, mark: str) -> None:
+        """Take a mark away; what is read into a catalog in memory is still to be read by others."""
+        if self.catalog is self._main:
             self._marks.clear(mark)
 
     def drain(self) -> None:
@@ -202,44 +258,47 @@ class Indexer:
 
     # --- pull and start-up -----------------------------------------------------------------------
 
-    def ready(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def ready(self, progress: Progress | None = None) -> None:
         """See that the catalog answers for all that is stored, as far as that is known cheaply.
 
         `progress` is called with the number of sessions that were read, and how many are to be.
 
         Where the catalog cannot be changed, as in a store that is only read, one in memory takes
-        its place, and everything is read for it.
+        its place for this time, and everything is read for it.
 
         Raises:
             PerdureError: neither can be read or changed.
 
         """
         self._asked = True
-        try:
-            self._ready(progress)
-        except (StorageUnavailable, StorageFull, UnsafeFile):
-            if self.catalog.place is None:
-                raise
-            with self._single:
-                self._indexing.catalog = self._spare()
-            self._ready(progress)
-
-    def _ready(self, progress: Callable[[int, int], None] | None) -> None:
-        self._push(lambda: None)
         with self._pushing, self._single:
-            complete = self.catalog.note(self.namespace, _COMPLETE) is not None
-            if not (complete and self._read_what_is_marked()):
-                self.refresh(progress=progress)
-            elif not self._is_arranged():
-                self._rearrange(progress or (lambda _done, _all: None))
+            self._indexing.catalog = self._main
+            try:
+                self._ready(progress)
+            except (StorageUnavailable, StorageFull, UnsafeFile):
+                if self._main.place is None:
+                    raise
+                self._spare = self._spare or self._make_spare()
+                self._indexing.catalog = self._spare
+                self._ready(progress)
+
+    def _ready(self, progress: Progress | None) -> None:
+        self._push(lambda: None)
+        if not (self.whole and self._is_arranged() and self._read_what_is_marked()):
+            self.refresh(progress=progress)
+        self._look_at_running()
 
     @property
     def whole(self) -> bool:
-        """Whether the catalog is still the one that was made ready: it may have gone since.
+        """Whether the catalog is the one that was made ready: it may have gone since.
 
         One that turns out to be damaged while it answers says that it is empty.
         """
-        return self._hollow or self.catalog.note(self.namespace, _COMPLETE) is not None
+        if self._hollow:
+            return True
+        made = self.catalog.note(self.namespace, _COMPLETE) == self._indexing.signature
+        projected = self._indexing.projected
+        return made and projected in ("", self.catalog.note(self.namespace, _PROJECTED))
 
     def _is_arranged(self) -> bool:
         """Whether no session came or went but through this store, as far as the medium tells."""
@@ -247,29 +306,21 @@ class Indexer:
         known = self.catalog.note(self.namespace, _ARRANGEMENT)
         return arrangement is not None and arrangement == known
 
-    def _rearrange(self, progress: Callable[[int, int], None]) -> None:
-        """Read the sessions that came, and forget those that went; the others are not looked at."""
-        arrangement = self._backend.arrangement()
-        there = set(self._backend.ids())
-        known = {entry.session for entry in self.catalog.entries(self.namespace)}
-        changed = sorted(there ^ known)
-        for number, session in enumerate(changed):
-            progress(number, len(changed))
-            self._indexing.index(session)
-        progress(len(changed), len(changed))
-        if there or known:
-            self.catalog.put_note(self.namespace, _ARRANGEMENT, arrangement or "")
-
     def _read_what_is_marked(self) -> bool:
-        """Read what dead writers left, once in a process; False: one did not say which."""
-        looked, self._looked = self._looked, True
-        for mark in () if looked else list(self._marks.all()):
+        """Read what dead writers left; False: one did not say which."""
+        for mark in list(self._marks.all()):
             if mark.session is None:
                 return False
-            if not self._held(mark.session):
-                self._indexing.index(mark.session)
-                self._marks.clear(mark.name)
+            if not self._held(mark.session) and self._read(mark.session):
+                self._clear(mark.name)
         return True
+
+    def _look_at_running(self) -> None:
+        """Read the sessions of which the writers died that are listed as being written."""
+        running = Filters(statuses=["running"])
+        for row in self.catalog.listed(self.namespace, running, limit=_RUNNING_MAX):
+            if not self._held(row.id):
+                self._read(row.id)
 
     def _held(self, session: str | None) -> bool:
         try:
@@ -277,59 +328,56 @@ class Indexer:
         except PerdureError:
             return False
 
-    def read(self, sessions: Sequence[str]) -> None:
-        """Read some sessions on, whatever is known of them.
-
-        Raises:
-            PerdureError: the catalog cannot be read or changed.
-
-        """
-        for session in sessions:
-            self._indexing.index(session)
-
-    def refresh(
-        self, *, anew: bool = False, progress: Callable[[int, int], None] | None = None
-    ) -> Refreshed:
+    def refresh(self, *, anew: bool = False, progress: Progress | None = None) -> Refreshed:
         """Compare the revisions of all logs with what the catalog knows, and read what changed.
 
-        `anew` reads everything. Who asks while this is under way waits for the next one.
+        `anew` makes the whole index anew; other namespaces are read when they are asked next. Who
+        asks while this is under way waits for the next one.
 
         Raises:
             PerdureError: the catalog cannot be read or changed.
 
         """
         self._asked = True
-        asked = self._started
+        asked = self._begun
         with self._single:
-            if self._started > asked and not anew:
-                # One that began since has seen all that was there when this was asked.
+            if self._done > asked and not anew:
+                # One that began since, and came to its end, has seen all that was there.
                 return self._last
-            self._started += 1
-            self._last = self._refresh(anew, progress or (lambda _done, _all: None))
+            self._begun += 1
+            number = self._begun
+            self._last = self._refresh(progress or (lambda _done, _all: None), anew=anew)
+            self._done = number
             return self._last
 
-    def _refresh(self, anew: bool, progress: Callable[[int, int], None]) -> Refreshed:
+    def _refresh(self, progress: Progress, *, anew: bool) -> Refreshed:
         if anew:
             # Bits may have changed in it that nothing shows.
             self.catalog.clear()
-        # Before anything is looked at: what comes meanwhile has another one.
-        arrangement = self._backend.arrangement()
+        # Before anything is looked at: what comes meanwhile has another one, and marks of its own.
+        arrangement, marks = self._backend.arrangement(), list(self._marks.all())
         there = dict(self._backend.revisions())
         due, gone = self._due(there, anew=anew)
+        left = []
         for number, session in enumerate(due):
             progress(number, len(due))
-            self._indexing.index(session, anew=anew)
+            if not self._read(session):
+                left.append(session)
         progress(len(due), len(due))
         self._hollow = not (there or due)
         if self._hollow:
             # Nothing was ever stored, perhaps: to look must not make anything.
             return Refreshed(0, 0, 0, ())
-        self.catalog.put_note(self.namespace, _COMPLETE, "yes")
-        self.catalog.put_note(self.namespace, _ARRANGEMENT, arrangement or "")
-        for mark in list(self._marks.all()):
-            if not self._held(mark.session):
-                self._marks.clear(mark.name)
-        return Refreshed(len(there), len(due) - gone, gone, self._wrong_with(due))
+        if not left:
+            self.catalog.put_note(self.namespace, _COMPLETE, self._indexing.signature)
+            self.catalog.put_note(self.namespace, _ARRANGEMENT, arrangement or "")
+            if self._indexing.projected:
+                self.catalog.put_note(self.namespace, _PROJECTED, self._indexing.projected)
+            for mark in marks:
+                if not self._held(mark.session):
+                    self._clear(mark.name)
+        wrong = (*self._wrong_with(due), *((session, _BESIDE) for session in left))
+        return Refreshed(len(there), len(due) - gone, gone, wrong)
 
     def _wrong_with(self, sessions: Collection[str]) -> tuple[tuple[str, str], ...]:
         """What is wrong with those of some sessions that could not be read whole."""
@@ -352,14 +400,12 @@ class Indexer:
             elif (
                 anew
                 or entry.partial
+                # What is wrong may be no more, though the log is as it was: it was accepted, say.
+                or entry.problem is not None
                 or entry.revision != there[entry.session]
                 or not self._indexing.holds(entry.rules)
-                or (entry.status == "running") != self._held_if(entry.status, entry.session)
+                or (entry.status == "running" and not self._held(entry.session))
             ):
                 due[entry.session] = None
         due |= dict.fromkeys(session for session in there if session not in known)
         return due, gone
-
-    def _held_if(self, status: str, session: str) -> bool:
-        """Whether a session that was being written still is; of others nobody asks."""
-        return status == "running" and self._held(session)

@@ -18,6 +18,7 @@ from perdure.catalog.passages import Passage as Said
 from perdure.catalog.passages import Passages, digest_of
 from perdure.errors import PerdureError, SessionNotFound
 from perdure.lenses import lens_of
+from perdure.lenses.registry import LENSES
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
@@ -39,8 +40,10 @@ _CHARS_MAX = 1 << 20
 """So much of a session is put into the catalog in one step, which others wait for."""
 
 _BREATH_EVENTS = 8
+_PATIENCE = 600
+_EVENTS_MAX = 10_000
 
-_LENS = " lens/"
+_LENS, _PROJECTION = " lens:", " projection:"
 
 
 def _lens_now(format: str) -> str:  # noqa: A002
@@ -59,37 +62,52 @@ class Indexing:
         folds: Folds,
         catalog: Catalog,
         projection: Projection | None,
+        *,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing is read."""
+        """Nothing is read; `pause` lets some time pass in which others get on."""
+        self._pause = pause
         self._backend = backend
         self._witness = witness
         self._folds = folds
         self.catalog = catalog
         self.namespace = witness.namespace
         self._projection = projection
-        self._sums = f"{ANALYSIS} {PASSAGES} {rules_of(projection)}"
+        self._base = f"{ANALYSIS} {PASSAGES} {rules_of()}"
+        # What a projection of this process's own depends on; "" without one.
+        self.projected = "" if projection is None else f"{projection.name}/{projection.version}"
 
     def rules(self, header: Header) -> str:
         """What is put into the catalog of a session depends on this, and on its log."""
-        if header.source is None:
-            return self._sums
-        return f"{self._sums}{_LENS}{header.source.format}/{_lens_now(header.source.format)}"
+        lens = ""
+        if header.source is not None:
+            lens = f"{header.source.format}/{_lens_now(header.source.format)}"
+        return f"{self._base}{_LENS}{lens}{_PROJECTION}{self.projected}"
+
+    @property
+    def signature(self) -> str:
+        """What the rows of all sessions depend on, but for projections and foreign lenses."""
+        return f"{self._base} {' '.join(f'{name}/{_lens_now(name)}' for name in LENSES)}"
 
     def holds(self, rules: str) -> bool:
         """Whether what was read under these rules would be read so now."""
-        sums, _, lens = rules.partition(_LENS)
+        rest, _, projected = rules.partition(_PROJECTION)
+        base, _, lens = rest.partition(_LENS)
         name, _, version = lens.rpartition("/")
-        return sums == self._sums and (not name or version == _lens_now(name))
+        # What another program's projection says is left to that.
+        ours = not self.projected or projected == self.projected
+        return base == self._base and ours and (not name or version == _lens_now(name))
 
     def index(
         self, id: str, *, anew: bool = False, breathe: Callable[[], None] | None = None
-    ) -> None:
+    ) -> bool:
         """Bring the catalog up to date with a session, or have it forget one that is not there.
 
         `anew` reads all of the log, whatever is known of it.
 
         What is wrong with the session is noted, and raises nothing. `breathe` is called every few
-        events: others may have something more urgent to do.
+        events: others may have something more urgent to do. Returns whether it is up to date;
+        False: others changed what is known of it again and again.
 
         Raises:
             PerdureError: the catalog cannot be read or changed.
@@ -100,7 +118,19 @@ class Indexing:
             if anew and before is not None:
                 before = before._replace(rules="")
             if self._index(id, before, breathe or (lambda: None)):
+                return True
+            self._await_other(id)
+        return False
+
+    def _await_other(self, id: str) -> None:
+        """Let whoever reads a session in several steps come to its end, as long as it goes on."""
+        version = None
+        for _ in range(_PATIENCE):
+            standing = self.catalog.standing(self.namespace, id)
+            if standing is None or not standing.partial or standing.version == version:
                 return
+            version = standing.version
+            self._pause()
 
     def _index(self, id: str, before: Standing | None, breathe: Callable[[], None]) -> bool:
         """Whether the catalog is up to date; False: somebody else changed it."""
@@ -412,7 +442,7 @@ class _Steps:
                 kind=said.kind,
                 words=found.words,
                 parts=found.parts,
-                digest=digest_of(said.text),
+                digest=said.digest,
                 agent=said.agent,
                 time=said.time,
                 call=None if said.call is None else digest_of(said.call),
@@ -422,7 +452,8 @@ class _Steps:
     def at(self, record: Record) -> None:
         """All events of a record were taken."""
         self._position = max(self._position, record.position, key=lambda at: at.seq)
-        if len(self._passages) >= _PASSAGES_MAX or self._chars >= _CHARS_MAX:
+        much = len(self._passages) >= _PASSAGES_MAX or self._chars >= _CHARS_MAX
+        if much or self._taken >= _EVENTS_MAX:
             self._put(last=False, problem=None)
 
     def end(self, problem: str | None) -> bool:
@@ -464,5 +495,5 @@ class _Steps:
         self.sound = version is not None
         self._version = version
         self._start = following
-        self._passages, self._keys, self._chars = [], [], 0
+        self._passages, self._keys, self._chars, self._taken = [], [], 0, 0
         return self.sound

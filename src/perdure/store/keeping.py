@@ -216,8 +216,11 @@ class Keeping(ABC):
         """
         check_wait(wait)
         self._check_open()
-        with self._retention.telling(id):
-            return self._retention.accept(id, wait)
+        try:
+            with self._retention.telling(id):
+                return self._retention.accept(id, wait)
+        finally:
+            self._witness.changed(id)
 
     def repair(
         self, id: str, *, salvage: bool = False, dry_run: bool = False, wait: float = 0.0
@@ -244,7 +247,10 @@ class Keeping(ABC):
         with self._retention.telling(id):
             if dry_run:
                 return repairer.foretell(id, salvage=salvage)
-            return repairer.repair(id, salvage=salvage, wait=wait)
+            try:
+                return repairer.repair(id, salvage=salvage, wait=wait)
+            finally:
+                self._witness.changed(id)
 
     def asides(self, id: str) -> list[Aside]:
         """What is kept beside the log of a session, oldest first.

@@ -66,7 +66,9 @@ class Marks:
                 Folder.open(self._beside) as beside,
                 beside.child(FOLDER, make=True, sync=False) as folder,
             ):
-                derived.create(folder, name, told)
+                # Under another name first: an empty mark would say that somebody died here.
+                derived.create(folder, f".{name}", told)
+                folder.move(f".{name}", folder, name)
         except (PerdureError, OSError):
             # The log is the truth; a mark only says where to look first.
             return None
@@ -93,6 +95,8 @@ class Marks:
             beside.child(FOLDER) as folder,
         ):
             for name in folder.names():
+                if name.startswith("."):
+                    continue
                 with suppress(FileNotFoundError):
                     told = _told(folder, name)
                     if told is None:

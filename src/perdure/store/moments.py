@@ -10,8 +10,13 @@ from perdure.model.limits import TIME_MS_MAX
 __all__ = ["moment_of"]
 
 _AGO = re.compile(r"([0-9]{1,9})\s*(m|h|d|w)")
+_DIGITS = re.compile(r"-?[0-9]{9,16}")
+"""No date is written so."""
+
 _MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_HINT = "2026-11-30, 2026-11-30T14:05, 90m, 12h, 3d or 2w ago, or Unix milliseconds"
+_HINT = (
+    "2026-11-30, 2026-11-30T14:05, today, yesterday, so long ago as 90m, 12h, 3d, 2w, or Unix ms"
+)
 
 
 def moment_of(name: str, value: int | str | dt.datetime | dt.date | None, now: int) -> int | None:
@@ -29,6 +34,13 @@ def moment_of(name: str, value: int | str | dt.datetime | dt.date | None, now: i
         if value.__class__ is int:
             return _whole(name, value)
         if isinstance(value, str):
+            if _DIGITS.fullmatch(value.strip()):
+                return _whole(name, int(value))
+            days = {"today": 0, "yesterday": 1}.get(value.strip())
+            if days is not None:
+                midnight = dt.datetime.combine(_local(now).date(), dt.time.min)
+                value = midnight - dt.timedelta(days=days)
+                return _whole(name, int(value.timestamp()) * 1000)
             ago = _AGO.fullmatch(value.strip())
             if ago is not None:
                 return _whole(name, now - int(ago[1]) * _MS[ago[2]])
@@ -40,6 +52,10 @@ def moment_of(name: str, value: int | str | dt.datetime | dt.date | None, now: i
         return _whole(name, seconds * 1000 + value.microsecond // 1000)
     except (ValueError, TypeError, OverflowError, OSError) as error:
         raise InvalidValue(name, f"{values.shown(value)} is no moment", hint=_HINT) from error
+
+
+def _local(now: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(now / 1000)  # noqa: DTZ006 - of this machine
 
 
 def _date(value: object) -> dt.date:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from perdure.backends.base import Backend
 from perdure.catalog.contract import Candidate
-from perdure.catalog.passages import Passage, Passages, digest_of
+from perdure.catalog.passages import Passage, Passages
 from perdure.errors import PerdureError, SessionDamaged
 from perdure.lenses.lines import SourceLines
 from perdure.model.event import Event
@@ -83,4 +83,4 @@ def _find(candidate: Candidate, events: Iterable[Event]) -> str | None:
 
 def _is(said: Passage, candidate: Candidate) -> bool:
     named = (said.seq, said.kind) == (candidate.seq, candidate.kind)
-    return named and digest_of(said.text) == candidate.digest
+    return named and said.digest == candidate.digest

@@ -27,12 +27,13 @@ from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.artifacts import Extracting
 from perdure.store.batches import append_to, batch_of, meant_of
-from perdure.store.cataloguing import Cataloguing, cataloguing_of
+from perdure.store.cataloguing import Cataloguing, cataloguing_of, unfollowed
 from perdure.store.checkpoints import Handy
 from perdure.store.closing import close_behind
 from perdure.store.flusher import Flusher
 from perdure.store.folding import Folding, Folds
 from perdure.store.forking import Forking
+from perdure.store.indexer import Followed, Indexer
 from perdure.store.inspection import Inspection
 from perdure.store.keeping import Keeping, check_wait
 from perdure.store.looking import Looking
@@ -96,10 +97,11 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         self._folds = Folds(backend, self._witness, self._pages, views)
         self._texts = PassageTexts(backend, self._pages, self._folds)
         self._cataloguing = cataloguing
-        self._indexer = None
+        self._indexer: Indexer | None = None
+        self._followed: Followed = unfollowed(backend, self._witness, runtime)
         if cataloguing is not None:
             made = cataloguing.indexer(backend, self._witness, self._folds, runtime)
-            self._indexer = self._witness.follower = made
+            self._indexer = self._followed = self._witness.follower = made
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back; the flusher keeps one with
         # buffered events. In the order of their beginnings, not of where they lie in memory.
@@ -226,13 +228,16 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         self._check_open()
         with self._retention.telling(id):
             hold = self._backend.lock(id, wait=wait)
+        # Before anything is written, closers included.
+        mark = self._followed.begun(id)
         try:
             header, facts = self._recover(hold, quick)
             keys = None if facts.keys is None else dict(facts.keys)
-            kept, handy = facts.kept, facts.handy
-            return self._session(header, hold, keys, facts.proven, kept=kept, handy=handy)
+            more: dict[str, Any] = {"kept": facts.kept, "handy": facts.handy, "mark": mark}
+            return self._session(header, hold, keys, facts.proven, **more)
         except BaseException:
             hold.release()
+            self._followed.left(id, mark)
             raise
 
     def _known_facts(
@@ -266,6 +271,7 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         *,
         kept: int = -1,
         handy: Handy | None = None,
+        mark: str | None = "",
     ) -> Session:
         folding = Folding(
             self._folds, self._backend, header, begun=hold is None, kept=kept, handy=handy
@@ -283,7 +289,8 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
             witness=self._witness,
             survey=self._survey,
             runtime=self._runtime,
-            indexer=self._indexer,
+            indexer=self._followed,
+            mark=mark,
             pack=self._pack,
         )
         with self._mutex:

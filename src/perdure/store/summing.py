@@ -41,10 +41,9 @@ class _Dumped(msgspec.Struct):
     failed: bool
 
 
-def rules_of(projection: Projection | None) -> str:
-    """What the sums of a session depend on besides its log."""
-    views = [*_OWN, *([] if projection is None else [projection])]
-    return " ".join(f"{view.name}/{view.version}" for view in views)
+def rules_of() -> str:
+    """What the sums of a session depend on besides its log, its lens and a projection."""
+    return " ".join(f"{view.name}/{view.version}" for view in _OWN)
 
 
 class Sum:
@@ -114,7 +113,9 @@ class Sum:
     def event(self, event: Event) -> None:
         """Take the next event into account."""
         self._fold.event(event)
-        self._work.event(event)
+        if self._header.source is None or event.seq >= self._header.seed:
+            # What an import left open, nobody here works on.
+            self._work.event(event)
         if self._own is not None:
             own = self._own
             self._guarded(lambda: own.event(event))

@@ -51,14 +51,6 @@ class DerivingBackend(Backend):
                 elif (entry := self._entry(sessions, name)) is not None:
                     yield entry.id, entry.revision
 
-    def ids(self) -> Iterator[str]:
-        with suppress(FileNotFoundError), self._space.sessions() as sessions:
-            for name in sessions.names():
-                id = unescape_name(name)
-                entry = None if id is not None else self._entry(sessions, name)
-                if id is not None or entry is not None:
-                    yield id or (entry.id if entry is not None else name)
-
     def arrangement(self) -> str | None:
         try:
             with self._space.sessions() as sessions:

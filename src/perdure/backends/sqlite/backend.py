@@ -335,12 +335,13 @@ class SqliteBackend(RepairingBackend, DerivingBackend):
             page = self._page(page[-1].name)
 
     def arrangement(self) -> str | None:
-        # A number is never given twice, so no other sessions have the same count and sum and last.
+        # No number is given twice, and by chance no two sets of them agree in all of these sums.
         query = (
-            "SELECT count(*), ifnull(sum(number), 0), ifnull(max(number), 0) FROM sessions"
-            " WHERE state = 'stored' AND namespace = ?"
+            "SELECT count(*), ifnull(sum(number), 0), ifnull(sum(number * number % 1000003), 0),"
+            " ifnull(sum(number * number % 998244353 * 7919 % 1000033), 0), ifnull(max(number), 0)"
+            " FROM sessions WHERE state = 'stored' AND namespace = ?"
         )
-        bound, kinds = (self._namespace,), (int, int, int)
+        bound, kinds = (self._namespace,), (int,) * 5
         none: list[Any] = []
         found = self._ask(lambda db: schema.ask(db, query, bound, kinds), none)
         return ":".join(str(number) for row in found for number in row)

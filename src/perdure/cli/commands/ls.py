@@ -98,8 +98,8 @@ def command(
 
     QUERY looks in titles, first prompts, presets, configurations, agents and folders, and lists
     what fits best first; what was said is found by `perdure search`. Without a title it is what somebody asked first. On a terminal
-    titles are cut so that a line fits, and ids are not. Sub-agents stand below the session that
-    they work for. The namespaces directly below are named; their sessions are listed with
+    titles are cut so that a line fits, and ids are not. Without a filter, sub-agents stand below
+    the session that they work for. The namespaces directly below are named; their sessions are listed with
     --namespace.
 
     JSON: {sessions: [{id, title, named, preview, created, last_active, status, agents: [name],
@@ -111,6 +111,9 @@ def command(
     or continuation. Times are Unix milliseconds; what is not known is null.
     """
     store = opened(ctx)
+    filters = (query, agent, program, cwd, status, preset, since, until)
+    # What fits is listed by itself, be it a sub-agent of a session that does not.
+    nested = not (flat or problems or archived or any(filters))
     found = store.sessions(
         limit,
         after,
@@ -125,18 +128,18 @@ def command(
         archived=True if archived else None,
         since=since,
         until=until,
-        nested=not (flat or query),
+        nested=nested,
         progress=indexed(as_json=as_json),
     )
     below = store.namespaces()
     if as_json:
-        nested = () if flat or query else _below(store, found.sessions)
-        rows = [*map(listed_json, found.sessions), *(listed_json(each) for _, each in nested)]
+        below_them = _below(store, found.sessions) if nested else ()
+        rows = [*map(listed_json, found.sessions), *(listed_json(each) for _, each in below_them)]
         coverage = found.coverage.as_dict()
         facts = {"sessions": rows, "cursor": found.cursor, "fallback": found.fallback}
         output.document({**facts, "coverage": coverage, "namespaces": below})
         return
-    _print(store, found, nested=not (flat or query))
+    _print(store, found, nested=nested)
     if not found.sessions:
         stored = found.coverage.sessions
         which = "such " if stored else ""

@@ -69,21 +69,20 @@ class Finding(ContractCase):
         session.close()
 
     def test_what_an_index_follows_is_what_is_listed(self, place: Place) -> None:
-        """Ids and revisions can be had without headers, and are those of the listing."""
+        """Revisions can be had without headers, and are those of the listing."""
         store = place.store()
-        backend = store._backend
+        backend = store._backend  # noqa: SLF001 - what an index asks of it
         for id in ("s", "t", "long " * 100, "\ud800"):
             with store.create(id) as session:
                 session.append("x")
         store.delete("t")
         assert dict(backend.revisions()) == revisions(store)
-        assert sorted(backend.ids()) == sorted(revisions(store))
-        assert len(list(backend.ids())) == 3
+        assert len(revisions(store)) == 3
 
     def test_an_arrangement_is_another_one_when_sessions_come_or_go(self, place: Place) -> None:
         """A medium that can tell tells it of each that came or went, and of no append."""
         store = place.store()
-        backend = store._backend
+        backend = store._backend  # noqa: SLF001 - what an index asks of it
         seen: list[str | None] = [backend.arrangement()]
 
         def changed() -> None:

@@ -571,5 +571,5 @@ def _block(store: perdure.Store, session: perdure.Session, size: int, number: in
         spent.append(timed(partial(session.append_many, batch)))
     indexer = store._indexer  # noqa: SLF001 - to wait until it has followed
     if indexer is not None:
-        indexer.read([session.id])
+        indexer.ready()
     return spent

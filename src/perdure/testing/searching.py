@@ -235,9 +235,9 @@ class _Body:
         read: list[str] = []
         index = Indexing.index
 
-        def noted(indexing: Indexing, id: str, **options: Any) -> None:
+        def noted(indexing: Indexing, id: str, **options: Any) -> bool:
             read.append(id)
-            index(indexing, id, **options)
+            return index(indexing, id, **options)
 
         with mock.patch.object(Indexing, "index", noted):
             store = self.opened()

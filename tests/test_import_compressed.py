@@ -352,7 +352,7 @@ def test_a_source_comes_out_in_the_form_that_it_has_now(
 def test_the_form_before_a_rewrite_belongs_to_its_generation(
     store: perdure.Store, tmp_path: Path
 ) -> None:
-    """What was compressed when it was rewritten comes out so, and what was plain comes out plain."""
+    """What was compressed when it was rewritten comes out so, what was plain comes out plain."""
     path = tmp_path / "session.jsonl"
     other = LINES[0] + LINES[5]
     forms = [frame(LINES[0] + LINES[1]), other, frame(LINES[0] + LINES[2]), LINES[0] + LINES[3]]

@@ -354,7 +354,7 @@ def exits(*asked: str) -> str:
 def test_a_format_that_exits_fails_the_file(
     install: Install, store: perdure.Store, tmp_path: Path, asked: str
 ) -> None:
-    """A format of another package that ends the process as it is asked of a file ends its import."""
+    """A format of others that ends the process as it is asked of a file ends its import."""
     install(FORMAT + exits(asked), formats={"plug": f"{MODULE}:Plug"})
     (tmp_path / "a.jsonl").write_bytes(LINE)
     (tmp_path / "b.jsonl").write_bytes(HEADER)
@@ -374,7 +374,7 @@ def test_a_format_that_exits_fails_the_file(
 def test_a_format_that_exits_elsewhere_says_nothing(
     install: Install, store: perdure.Store, tmp_path: Path, asked: str
 ) -> None:
-    """Where all files are asked about, a format that ends the process is told of, and passed over."""
+    """Where all files are asked about, a format that ends the process is told and passed over."""
     install(FORMAT + exits(asked), formats={"plug": f"{MODULE}:Plug"})
     (tmp_path / "a.jsonl").write_bytes(HEADER)
     (tmp_path / "b.jsonl").write_bytes(LINE)

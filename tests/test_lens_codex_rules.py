@@ -94,7 +94,7 @@ def item_completed(kind: str, text: str) -> Record:
 
 @pytest.mark.parametrize("text", TYPED)
 def test_what_an_event_says_was_typed_is_a_prompt(text: str) -> None:
-    """Whatever a prompt looks like, an event that tells of it decides, before or behind its item."""
+    """Whatever a prompt looks like, an event about it decides, on either side of its item."""
     prompt = [(0, "turn", "prompt-0"), (0, "user", "prompt-0", [cut(text)])]
     completed = item_completed("UserMessage", text)
     for records in (

@@ -140,7 +140,7 @@ class _DeadError(Exception):
 
 
 def test_who_dies_in_the_middle_leaves_no_mark(beside: Path) -> None:
-    """A mark is there whole or not at all: an empty one would be taken for that of a dead writer."""
+    """A mark is there whole or not at all: an empty one would pass for that of a dead writer."""
 
     def die(name: str) -> None:
         if name == "derived.create":

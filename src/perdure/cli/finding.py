@@ -36,7 +36,7 @@ def time_options(what: str) -> Callable[[_Command], _Command]:
         since = click.option(
             "--since",
             metavar="WHEN",
-            help=f"{what} at or after this: 2026-11-30, 2026-11-30T14:05, today, 90m, 12h, 3d; local time.",
+            help=f"{what} at or after this local time: 2026-11-30, 2026-11-30T14:05, today, 90m, 12h, 3d.",
         )
         return since(until(command))
 

@@ -11,6 +11,7 @@ from perdure.model.header import Header
 from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store import Store
+from perdure.store.notes import deleted_ids
 
 __all__ = ["Archive", "Kept"]
 
@@ -110,7 +111,7 @@ class Archive:
 
         """
         if self._deleted is None:
-            self._deleted = _deleted_ids(self._store)
+            self._deleted = deleted_ids(self._store)
         end = f":{place_of(self._machine, path)}"
         for id in sorted(self._deleted):
             if id.startswith(f"{format}:") and id.endswith(end):
@@ -179,10 +180,3 @@ class Archive:
     def kept(self, id: str) -> Kept:
         """A stored session."""
         return Kept(id, self._store.inspect(id).position)
-
-
-def _deleted_ids(store: Store) -> set[str]:
-    """The ids that are taken by what was deleted; one of them may have been restored since."""
-    witness = store._witness  # noqa: SLF001 - no call of a store lists its tombstones
-    buried = witness.evidence.all_deleted(witness.namespace)
-    return {one.session for one in buried} | {one.id for one in store.trash()}

@@ -79,8 +79,9 @@ def source_bytes(store: Store, id: str, generation: int | None = None) -> Iterat
     """The file of a source as it was found: of a compressed one its very bytes, else its text.
 
     `generation` as for `source_text`. A file that was compressed, unpacked, or compressed anew with
-    the same text is one generation, and comes in the form that it had last. Where a compressed file is not kept as it was found, because
-    the import of it was broken off, it is the text all the same; `stored_parts` tells.
+    the same text is one generation, and comes in the form that it had last. Where a compressed file
+    is not kept as it was found, because the import of it was broken off, it is the text all the
+    same; `stored_parts` tells.
 
     Raises:
         As `source_text`.

@@ -126,7 +126,7 @@ def told(error: BaseException) -> str:
     """What an error of foreign code says, whatever that is."""
     try:
         said = str(error)
-    except Exception:  # noqa: BLE001 - a message about an error must not fail because of it
+    except (Exception, SystemExit):  # noqa: BLE001 - an error must be told whatever it is
         said = ""
     return values.text(f"{type(error).__name__}: {said}"[:_SAID_CHARS_MAX])
 
@@ -178,7 +178,7 @@ def lens_of(format: str) -> Lens | None:  # noqa: A002
         return None
     try:
         return kind()
-    except Exception:  # noqa: BLE001 - it may be anybody's, and one that was made before
+    except (Exception, SystemExit):  # noqa: BLE001 - it may be anybody's
         return None
 
 

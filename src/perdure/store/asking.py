@@ -144,6 +144,10 @@ def pointers_of(given: Mapping[str, Scalar] | None) -> list[tuple[str, Scalar]]:
         InvalidValue: it is none.
 
     """
+    known: object = given
+    if known is not None and not isinstance(known, Mapping):
+        hint = '{"/goal/done": True}'
+        raise InvalidValue("projection", f"{values.shown(given)} is no mapping", hint=hint)
     found = list((given or {}).items())
     for pointer, value in found:
         if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):

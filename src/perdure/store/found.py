@@ -180,8 +180,8 @@ def read_cursor(cursor: str, question: int, kinds: tuple[Any, ...]) -> tuple[Any
     """
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        told = values.decode(raw)
-        found: tuple[Any, ...] = msgspec.convert(told, tuple[(int, *kinds)])  # type: ignore[valid-type]
+        form: Any = tuple[(int, *kinds)]  # type: ignore[valid-type]
+        found: tuple[Any, ...] = msgspec.convert(values.decode(raw), form)
         if found[0] != question or cursor_of(*found) != cursor:
             raise ValueError(cursor)
         return found[1:]

@@ -222,7 +222,7 @@ class Translation:
             own = lens.__class__.__module__.startswith(_OWN)
             for said in tell():
                 yield said if own else _checked(said)
-        except Exception:  # noqa: BLE001 - it may be anybody's, and stops nobody from reading on
+        except (Exception, SystemExit):  # noqa: BLE001 - it stops nobody from reading on
             lens.missed += 1
 
     def end(self) -> Iterator[Event]:

@@ -12,7 +12,14 @@ from typing import NamedTuple, Protocol
 
 from perdure.backends.base import Backend
 from perdure.catalog.contract import Catalog, Filters
-from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
+from perdure.errors import (
+    FormatUnsupported,
+    PerdureError,
+    StorageFull,
+    StorageUnavailable,
+    StoreClosed,
+    UnsafeFile,
+)
 from perdure.model.record import Record
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
@@ -206,8 +213,16 @@ class Indexer:
         for session in waiting:
             breathe()
             # Whoever asks for all that was written waits for what is being read just now.
-            with self._pushing:
+            if not self._pushing.acquire(timeout=self._left()):
+                raise _StoppedError
+            try:
                 self._push_one(session, breathe)
+            finally:
+                self._pushing.release()
+
+    def _left(self) -> float:
+        """Seconds until there is no time left; -1: there is no end to it."""
+        return -1 if self._until is None else max(self._until - self._runtime.monotonic(), 0)
 
     def _push_one(self, session: str, breathe: Callable[[], None]) -> None:
         with self._mutex:
@@ -229,7 +244,7 @@ class Indexer:
 
     def _read(self, session: str, *, breathe: Callable[[], None] | None = None) -> bool:
         """Bring the catalog up to date with a session; whether it is."""
-        read = self._indexing.index(session, breathe=breathe)
+        read = self._indexing.index(session, breathe=breathe or self._hurry)
         if not self._indexing.projected and self.catalog.note(self.namespace, _PROJECTED):
             # Whoever has a projection has to fill in what it says of this one.
             self.catalog.put_note(self.namespace, _PROJECTED, "")
@@ -245,9 +260,13 @@ class Indexer:
 
         What is left has its mark.
         """
-        self._until = self._runtime.monotonic() + _DRAIN_SECONDS
+        self.hurry()
         with suppress(_StoppedError):
             self._push(self._hurry)
+
+    def hurry(self) -> None:
+        """Have whatever is being read end soon: the store is being closed."""
+        self._until = self._until or self._runtime.monotonic() + _DRAIN_SECONDS
 
     def keys(self, session: str) -> Keys | None:
         """Which event has which key, without reading the log; None: nobody knows."""
@@ -275,7 +294,9 @@ class Indexer:
             self._indexing.catalog = self._main
             try:
                 self._ready(progress)
-            except (StorageUnavailable, StorageFull, UnsafeFile):
+            except _StoppedError:
+                raise StoreClosed from None
+            except (FormatUnsupported, StorageUnavailable, StorageFull, UnsafeFile):
                 if self._main.place is None:
                     raise
                 self._spare = self._spare or self._make_spare()

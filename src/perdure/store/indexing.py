@@ -7,41 +7,30 @@ session is looked at again.
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from perdure.backends.base import Backend, Stored
-from perdure.catalog import analyse
 from perdure.catalog.analysis import VERSION as ANALYSIS
-from perdure.catalog.contract import Catalog, Change, Passage, Standing
+from perdure.catalog.contract import Catalog, Change, Standing
 from perdure.catalog.passages import VERSION as PASSAGES
-from perdure.catalog.passages import Passage as Said
-from perdure.catalog.passages import Passages, digest_of
 from perdure.errors import PerdureError, SessionNotFound
 from perdure.lenses import lens_of
 from perdure.lenses.registry import LENSES
-from perdure.model.event import Event
 from perdure.model.header import Header
-from perdure.model.record import Position, Record
+from perdure.model.record import Position
 from perdure.recovery.tail import Verdict
 from perdure.recovery.walk import Walk
 from perdure.store.folding import Folds
 from perdure.store.imported import RewrittenError, Translation, lens_version
 from perdure.store.queue import Keys
 from perdure.store.reading import behind, page_from
-from perdure.store.summing import Sum, listed_unread, rules_of
+from perdure.store.stepping import CatalogError, Steps
+from perdure.store.summing import Sum, listed_unread, proven_keys, rules_of
 from perdure.store.witness import Witness, known_of
 from perdure.views.projection import Projection
 
 __all__ = ["Indexing"]
 
 _TRIES = 8
-_PASSAGES_MAX = 1_000
-_CHARS_MAX = 1 << 20
-"""So much of a session is put into the catalog in one step, which others wait for."""
-
-_BREATH_EVENTS = 8
 _PATIENCE = 600
-_EVENTS_MAX = 10_000
 
 _LENS, _PROJECTION = " lens:", " projection:"
 
@@ -144,7 +133,7 @@ class Indexing:
         except SessionNotFound:
             version = None if before is None else before.version
             return before is None or self.catalog.remove(self.namespace, id, version)
-        except _CatalogError as error:
+        except CatalogError as error:
             raise error.error from None
         except PerdureError as error:
             # Without a revision it is tried again.
@@ -174,7 +163,7 @@ class Indexing:
         breathe: Callable[[], None],
     ) -> bool:
         foreign = bool(lens_version(header))
-        steps = _Steps(self, header, revision, before, breathe)
+        steps = Steps(self, header, revision, before, breathe)
         if (
             before is not None
             and self._can_go_on(header, before, foreign=foreign)
@@ -185,7 +174,7 @@ class Indexing:
                 return self._go_on(stored, header, before, steps)
             except ValueError:
                 # It is not the log that was read, or nothing of ours.
-                steps = _Steps(self, header, revision, before, breathe)
+                steps = steps.anew()
         steps.begin(None)
         if not foreign:
             return self._all(stored, header, steps)
@@ -193,7 +182,7 @@ class Indexing:
             return self._translated(stored, header, steps, {})
         except RewrittenError:
             starts = self._folds.starts(header)
-            steps = _Steps(self, header, revision, steps.before, breathe)
+            steps = steps.anew()
             steps.begin(None)
             return self._translated(stored, header, steps, starts, informed=True)
 
@@ -215,7 +204,7 @@ class Indexing:
 
     # --- passes ----------------------------------------------------------------------------------
 
-    def _go_on(self, stored: Stored, header: Header, before: Standing, steps: "_Steps") -> bool:
+    def _go_on(self, stored: Stored, header: Header, before: Standing, steps: Steps) -> bool:
         """Add what follows.
 
         Raises:
@@ -250,7 +239,7 @@ class Indexing:
         pieces = self._backend.scan(header.id, stored.begin)
         return Walk(header, pieces, known=known, begin=stored.begin)
 
-    def _all(self, stored: Stored, header: Header, steps: "_Steps") -> bool:
+    def _all(self, stored: Stored, header: Header, steps: Steps) -> bool:
         with self._walk(stored, header) as walk:
             for record in walk.records():
                 for event in record.events():
@@ -264,7 +253,7 @@ class Indexing:
         self,
         stored: Stored,
         header: Header,
-        steps: "_Steps",
+        steps: Steps,
         starts: dict[int, int],
         *,
         informed: bool = False,
@@ -302,9 +291,13 @@ class Indexing:
 
         """
         found = self.catalog.keys(self.namespace, id)
+        standing = self.catalog.standing(self.namespace, id)
         stored = self._backend.stored(id)
         header = stored.header
-        if found is None or found.position.seq < 0 or header is None or header.is_import:
+        if found is None or standing is None or header is None or header.is_import:
+            return None
+        proven = standing.position == found.position and proven_keys(standing.state, found.seqs)
+        if found.position.seq < 0 or not proven:
             return None
         keys = found.seqs
         seen = self._witness.about(id).seen
@@ -338,7 +331,7 @@ class Indexing:
         try:
             return self.catalog.put(self.namespace, change, expected)
         except PerdureError as error:
-            raise _CatalogError(error) from error
+            raise CatalogError(error) from error
 
     @property
     def backend(self) -> Backend:
@@ -346,154 +339,7 @@ class Indexing:
         return self._backend
 
 
-class _CatalogError(Exception):
-    """What is wrong with the catalog, and not with a session. Internal."""
-
-    def __init__(self, error: PerdureError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 def _reason(stored: Stored) -> str:
     if stored.unsupported is not None:
         return stored.unsupported.message
     return "its header is damaged" if stored.problem is None else stored.problem.reason
-
-
-class _Steps:
-    """One reading of a log, put into the catalog in steps.
-
-    Attributes:
-        before: how far the catalog is.
-        sound: False once somebody else changed what it knows.
-
-    """
-
-    def __init__(
-        self,
-        indexing: Indexing,
-        header: Header,
-        revision: str,
-        before: Standing | None,
-        breathe: Callable[[], None],
-    ) -> None:
-        self._indexing = indexing
-        self._header = header
-        self._revision = revision
-        self.before = before
-        self._breathe = breathe
-        self.sound = True
-        self._version = None if before is None else before.version
-        self._passages: list[Passage] = []
-        self._keys: list[tuple[str, str, int]] = []
-        self._chars = self._taken = 0
-
-    def begin(self, state: bytes | None) -> None:
-        """Go on from a state, or begin before event 0.
-
-        Raises:
-            ValueError: the state is none of ours.
-
-        """
-        before = self.before if state is not None else None
-        self._sum = self._indexing.sum(self._header, state)
-        source = self._header.source
-        self._unread: str | None = None
-        if source is not None and self._header.is_import and lens_of(source.format) is None:
-            self._unread = f"no lens for the format {source.format} is installed"
-        self._position = Position(-1, self._header.genesis) if before is None else before.position
-        self._start = 0 if before is None else before.floor
-        self._reading = Passages()
-        self._whole = before is None
-
-    def stored(self, event: Event, *, line: bool) -> None:
-        """Note what a lens does not say: keys, and when the last line was written."""
-        if event.key is not None and not self._header.is_import:
-            self._keys.append((event.type, event.key, event.seq))
-        if line:
-            self._sum.last = event.time
-
-    def take(self, event: Event, *, new: bool = True, raw: bool = True) -> None:
-        """Take the next event; one that is not `new` is read again for what follows.
-
-        What is not `raw` was said by a lens.
-        """
-        if new:
-            if raw:
-                self.stored(event, line=True)
-            self._sum.event(event)
-        elif raw and event.key is not None and not self._header.is_import:
-            self._keys.append((event.type, event.key, event.seq))
-        try:
-            for said in self._reading.read(event):
-                self._add(said)
-        except Exception as error:  # noqa: BLE001 - one record never stops the rest
-            self._sum.skip(f"event {event.seq}: {type(error).__name__}: {error}")
-        self._taken += 1
-        if not self._taken % _BREATH_EVENTS:
-            self._breathe()
-
-    def _add(self, said: Said) -> None:
-        found = analyse(said.text)
-        self._chars += len(said.text)
-        self._passages.append(
-            Passage(
-                seq=said.seq,
-                kind=said.kind,
-                words=found.words,
-                parts=found.parts,
-                digest=said.digest,
-                agent=said.agent,
-                time=said.time,
-                call=None if said.call is None else digest_of(said.call),
-            )
-        )
-
-    def at(self, record: Record) -> None:
-        """All events of a record were taken."""
-        self._position = max(self._position, record.position, key=lambda at: at.seq)
-        much = len(self._passages) >= _PASSAGES_MAX or self._chars >= _CHARS_MAX
-        if much or self._taken >= _EVENTS_MAX:
-            self._put(last=False, problem=None)
-
-    def end(self, problem: str | None) -> bool:
-        """The log ends here; whether the catalog knows it."""
-        for said in self._reading.end():
-            self._add(said)
-        return self._put(last=True, problem=problem)
-
-    def _put(self, *, last: bool, problem: str | None) -> bool:
-        backend, header = self._indexing.backend, self._header
-        following = self._position.seq + 1
-        floor = self._reading.floor
-        state = self._sum.dump()
-        listed = self._sum.listed(
-            events=following,
-            size=backend.tail(header.id).size,
-            holder=backend.holder(header.id),
-            problem=problem,
-        )
-        if problem is None and self._unread is not None:
-            listed = replace(listed, problem=self._unread)
-        change = Change(
-            listed=listed,
-            # Of a log that was not read to its end nobody shall think that it was.
-            revision=self._revision if last else "",
-            position=self._position,
-            floor=following if floor is None else floor,
-            state=state,
-            rules=self._indexing.rules(header),
-            partial=not last,
-            start=self._start,
-            end=None if last else following,
-            passages=self._passages,
-            keys=self._keys,
-            skipped=self._sum.skipped + (self._sum.unvalued is not None),
-            skipped_why=self._sum.why or self._sum.unvalued,
-        )
-        version = self._indexing.put(change, self._version)
-        self.sound = version is not None
-        self._version = version
-        self._start = following
-        self._passages, self._keys, self._chars, self._taken = [], [], 0, 0
-        return self.sound

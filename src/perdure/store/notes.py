@@ -1,13 +1,14 @@
-"""Notes beside a session: derived data of those who keep sessions up to date from elsewhere.
+"""What importers ask and keep of a store besides its calls.
 
-A note can be made from the log and its source again. It is never synced and may be gone.
+A note is derived data beside a session: it can be made from the log and its source again, is never
+synced and may be gone.
 """
 
 from perdure.errors import PerdureError
 from perdure.store.session import Session
 from perdure.store.store import Store
 
-__all__ = ["know_new", "note_of", "put_note"]
+__all__ = ["deleted_ids", "know_new", "note_of", "put_note"]
 
 
 def note_of(store: Store, id: str, name: str) -> bytes | None:
@@ -27,6 +28,13 @@ def put_note(session: Session, name: str, data: bytes) -> None:
         session._backend.put_derived(hold, name, data)  # noqa: SLF001 - of this package
     except PerdureError:
         return
+
+
+def deleted_ids(store: Store) -> set[str]:
+    """The ids that are taken by what was deleted; one of them may have been restored since."""
+    witness = store._witness  # noqa: SLF001 - of this package
+    buried = witness.evidence.all_deleted(witness.namespace)
+    return {one.session for one in buried} | {one.id for one in store.trash()}
 
 
 def know_new(session: Session) -> None:

@@ -371,6 +371,8 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         """
         self._closed = True
         lifetime.ended(self)
+        if self._indexer is not None:
+            self._indexer.hurry()
         if not self._is_below:
             self._flusher.stop()
         with self._mutex:

@@ -1,6 +1,7 @@
 """What a list says of a session, summed up event by event, so that it can be gone on with later."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,13 +22,15 @@ from perdure.views.projection import Projection
 from perdure.views.usage import UsageView, usage
 from perdure.views.view import View
 
-__all__ = ["Sum", "listed_unread", "rules_of"]
+__all__ = ["Sum", "listed_unread", "proven_keys", "rules_of"]
 
 T = TypeVar("T")
 
 _OWN: tuple[View, ...] = (SessionFacts(), UsageView(), ListingView())
 _CRASHED, _INTERRUPTED = "crashed", ("aborted", "interrupted")
 _TITLE_CHARS = 1000
+_WRAP = 1 << 53
+"""JSON carries no larger integers that all readers take."""
 
 
 class _Dumped(msgspec.Struct):
@@ -39,6 +42,8 @@ class _Dumped(msgspec.Struct):
     skipped: int
     why: str | None
     failed: bool
+    keys: int = 0
+    keyed: int = 0
 
 
 def rules_of() -> str:
@@ -53,6 +58,8 @@ class Sum:
         last: time of the event that came last, Unix milliseconds, or None.
         skipped: how many records could not be read; a projection that failed counts as one.
         why: what was wrong with the first of them, or with the projection; or None.
+        keys: how many keyed events there are.
+        keyed: their sum, as `key_sum` makes it.
         unvalued: why the projection gave no value when it was asked last, or None.
 
     """
@@ -77,6 +84,7 @@ class Sum:
         self._work = OpenWork()
         self.last: int | None = None
         self.skipped, self._failed = 0, False
+        self.keys = self.keyed = 0
         self.why: str | None = None
         self.unvalued: str | None = None
         rows: dict[str, Any] = {}
@@ -87,6 +95,7 @@ class Sum:
                 raise ValueError(str(error)) from error
             rows, self.last = known.rows, known.last
             self.skipped, self.why, self._failed = known.skipped, known.why, known.failed
+            self.keys, self.keyed = known.keys, known.keyed
             self._work = OpenWork.restored(known.work)
         at = None if state is None else Position(-1, header.genesis)
         self._fold = Fold(_OWN, header, read, rows=rows, position=at)
@@ -99,11 +108,15 @@ class Sum:
     def _guarded(self, do: Callable[[], T]) -> T | None:
         try:
             return do()
-        except Exception as error:  # noqa: BLE001 - it is a user's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is a user's
             self._own, self._failed = None, True
             self.skipped += 1
             self.why = self.why or f"the projection failed: {told(error)}"
             return None
+
+    def key(self, type: str, key: str, seq: int) -> None:  # noqa: A002
+        """An event has a key."""
+        self.keys, self.keyed = self.keys + 1, (self.keyed + _key_digest(type, key, seq)) % _WRAP
 
     def skip(self, why: str) -> None:
         """A record could not be read."""
@@ -128,7 +141,8 @@ class Sum:
             # What it keeps may be nothing that can be written down.
             kept = self._guarded(lambda: [*_rows_of(own).items(), values.encode(_rows_of(own))])
             rows |= _rows_of(own) if kept is not None else {}
-        known = _Dumped(rows, self._work.dump(), self.last, self.skipped, self.why, self._failed)
+        facts = (self.last, self.skipped, self.why, self._failed, self.keys, self.keyed)
+        known = _Dumped(rows, self._work.dump(), *facts)
         return values.encode(msgspec.structs.asdict(known))
 
     def listed(
@@ -148,7 +162,7 @@ class Sum:
             try:
                 given = values.snapshot(projection.value(rows), "projection")
                 projected = values.decode(values.encode(given))
-            except Exception as error:  # noqa: BLE001 - it is a user's
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is a user's
                 # Said of this value alone: the fold goes on.
                 self.unvalued = f"the projection gives no value: {told(error)}"
         return msgspec.structs.replace(
@@ -188,6 +202,25 @@ class Sum:
 
 def _rows_of(fold: Fold) -> dict[str, dict[str, Any]]:
     return {name: dict(each.all) for name, each in fold.rows.items()}
+
+
+def proven_keys(state: bytes, seqs: Mapping[tuple[str, str], int]) -> bool:
+    """Whether these are the keyed events that were summed up in a state, all of them.
+
+    Rows of an index may be of another time than what stands beside them, or damaged; a key that
+    is missing or has another number would let an event be stored twice.
+    """
+    try:
+        known = msgspec.convert(values.decode(state), _Dumped)
+    except (ValueError, msgspec.ValidationError):
+        return False
+    found = sum(_key_digest(*name, seq) for name, seq in seqs.items()) % _WRAP
+    return (known.keys, known.keyed) == (len(seqs), found)
+
+
+def _key_digest(type: str, key: str, seq: int) -> int:  # noqa: A002
+    found = blake2b(values.encode([type, key, seq]), digest_size=8).digest()
+    return int.from_bytes(found, "big") >> 11
 
 
 def listed_unread(id: str, header: Header | None, size: int, problem: str) -> Listed:

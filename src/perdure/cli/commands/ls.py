@@ -97,10 +97,10 @@ def command(
     """List the sessions, the one first in which something came last.
 
     QUERY looks in titles, first prompts, presets, configurations, agents and folders, and lists
-    what fits best first; what was said is found by `perdure search`. Without a title it is what somebody asked first. On a terminal
-    titles are cut so that a line fits, and ids are not. Without a filter, sub-agents stand below
-    the session that they work for. The namespaces directly below are named; their sessions are listed with
-    --namespace.
+    what fits best first; what was said is found by `perdure search`. Without a title it is what
+    somebody asked first. On a terminal titles are cut so that a line fits, and ids are not. Without
+    a filter, sub-agents stand below the session that they work for. The namespaces directly below
+    are named; their sessions are listed with --namespace.
 
     JSON: {sessions: [{id, title, named, preview, created, last_active, status, agents: [name],
     program, cwd, host, preset, composition, composition_kind, config_path, parent, relation,
@@ -141,14 +141,18 @@ def command(
         return
     _print(store, found, nested=nested)
     if not found.sessions:
-        stored = found.coverage.sessions
-        which = "such " if stored else ""
-        of = f"; it has {output.counted(stored, 'session')}" if stored else ""
-        output.line(f"no {which}sessions in {ctx.find_root().obj}{of}")
-        if not stored:
-            output.line("`perdure sync` brings in what other agents keep on this machine")
+        _say_none(ctx, found)
     if below:
         output.line(f"namespaces here: {', '.join(below)} (--namespace NAME)")
+
+
+def _say_none(ctx: click.Context, found: Listing) -> None:
+    stored = found.coverage.sessions
+    which = "such " if stored else ""
+    of = f"; it has {output.counted(stored, 'session')}" if stored else ""
+    output.line(f"no {which}sessions in {ctx.find_root().obj}{of}")
+    if not stored:
+        output.line("`perdure sync` brings in what other agents keep on this machine")
 
 
 def _print(store: Store, found: Listing, *, nested: bool) -> None:

@@ -75,15 +75,17 @@ def command(
     """Find where something was said.
 
     What is typed is taken literally: all of its words are looked for, and phrases within quotes;
-    the last word may be the beginning of one. Ids may be cut short where nothing else begins so. Messages, thinking, tool calls and their results,
-    errors, answers that broke off, jobs, channels, triggers, sub-agents, states, artifacts,
-    summaries and titles are searched. Where nothing has all words, what has some of them is shown,
-    and that is said. `perdure log ID --from SEQ` shows what stands around a hit.
+    the last word may be the beginning of one. Ids may be cut short where nothing else begins so.
+    Messages, thinking, tool calls and their results, errors, answers that broke off, jobs,
+    channels, triggers, sub-agents, states, artifacts, summaries and titles are searched. Where
+    nothing has all words, what has some of them is shown, and that is said. `perdure log ID --from
+    SEQ` shows what stands around a hit.
 
     JSON: {hits: [{session, seq, kind, agent, time, score, snippet, spans: [[start, end]], cut:
-    [before, after], title, cwd}], cursor: text or null, mode, fallback: bool, capped: bool, ignored: [text],
-    coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}}. Spans count characters of the
-    snippet; capped says that the words are so common that only the newest hits were ranked.
+    [before, after], title, cwd}], cursor: text or null, mode, fallback: bool, capped: bool,
+    ignored: [text], coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}}. Spans count
+    characters of the snippet; capped says that the words are so common that only the newest hits
+    were ranked.
     """
     store = opened(ctx)
     found = store.search(

@@ -30,11 +30,11 @@ def command(ctx: click.Context, session: str, as_json: bool) -> int:
 
     JSON: {session, status, header, position: {seq, hash}, holder: {pid, host, since}, counts:
     {type: number}, content: {count, bytes}, import, closers: [event], problems: [{kind, record,
-    start, end, reason}], later}. Import is null, or {agent, title, path, gone, generations,
+    start, end, reason}], later}. Import is null, or {agent, title, path, gone, reason, generations,
     relation, parent, lens: version or null, understood, raw, missed, superseded}: the last four
-    count records; gone is what the last sync found, null if that cannot be read. Closers are what a
-    writer would add to close an interrupted turn; content is null if it cannot be listed. Exit code
-    3 if something is damaged.
+    count records; gone is what the last sync found, null if that cannot be read, and reason what
+    was at its path instead, null if nothing was. Closers are what a writer would add to close an
+    interrupted turn; content is null if it cannot be listed. Exit code 3 if something is damaged.
     """
     store = opened(ctx)
     session = meant(store, session)
@@ -95,6 +95,7 @@ def _import(store: Store, found: Inspection) -> dict[str, Any] | None:
         "title": None,
         "path": source.path,
         "gone": None,
+        "reason": None,
         "generations": None,
         "relation": source.relation,
         "parent": source.parent,
@@ -106,7 +107,8 @@ def _import(store: Store, found: Inspection) -> dict[str, Any] | None:
     }
     try:
         stored = Stored.of(source.format, store.read_from(found.id))
-        facts |= {"gone": stored.gone, "generations": stored.generation + 1}
+        facts |= {"gone": stored.gone, "reason": stored.reason}
+        facts["generations"] = stored.generation + 1
         facts["title"] = abstract_of(store, found.id).title
         read = found.understanding
     except PerdureError as error:
@@ -122,7 +124,8 @@ def _print_import(facts: dict[str, Any]) -> None:
     output.line(f"agent     {facts['agent']}")
     if facts["title"] is not None:
         output.line(f"title     {output.cut(facts['title'], 100)}")
-    gone = "" if not facts["gone"] else ", which is not there any more"
+    why = f"gone: {facts['reason']}" if facts["reason"] else "which is not there any more"
+    gone = f", {why}" if facts["gone"] else ""
     output.line(f"file      {facts['path'] or '-'}{gone}")
     if facts["relation"] is not None:
         of = "a session that nothing names" if facts["parent"] is None else facts["parent"]

@@ -66,12 +66,14 @@ def sql(path: Path, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
 
 
 def everything(path: Path) -> dict[str, bytes]:
-    """The bytes of the file and of all beside it but for SQLite's shared memory."""
+    """The bytes of the file and of all beside it but shared memory and what the index needs."""
     files = [each for each in path.parent.rglob("*") if each.is_file()]
     return {
         str(each.relative_to(path.parent)): each.read_bytes()
         for each in files
         if not each.name.endswith("-shm")
+        and not each.name.startswith("index.sqlite")
+        and each.parent.name != "writing"
         and not (each.name.endswith("-wal") and not each.stat().st_size)
     }
 

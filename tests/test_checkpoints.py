@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -429,7 +430,9 @@ def test_a_resume_reads_what_is_live(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def counted(descriptor: int, size: int, offset: int) -> bytes:
         data = pread(descriptor, size, offset)
-        read.append(len(data))
+        # The index reads on by itself.
+        if threading.current_thread() is threading.main_thread():
+            read.append(len(data))
         return data
 
     def cost() -> tuple[int, int]:

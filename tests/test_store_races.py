@@ -377,8 +377,16 @@ def test_a_held_log_is_told_and_not_waited_for_for_ever(
     session.close()
 
 
-def test_a_dropped_writer_gives_its_session_back(store: perdure.Store) -> None:
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[perdure.Store]:
+    """A store that reads nothing by itself, so that it opens no files meanwhile."""
+    with perdure.open(tmp_path / "alone", index=False) as made:
+        yield made
+
+
+def test_a_dropped_writer_gives_its_session_back(alone: perdure.Store) -> None:
     """A writer that nobody can reach any more blocks nobody, and leaves no descriptor open."""
+    store = alone
     store.create("s").append("x")
     store._flusher.stop()  # what it opens and closes meanwhile is not counted
     store.writer("s")  # nor is what stays open for the store, opened here at the latest
@@ -420,12 +428,12 @@ def test_a_split_surrogate_pair_is_refused(
     assert data_of(store, "lone") == [["\ud83d", "\ude00\ud83d", "\U0001f600"]]
 
 
-def test_an_error_that_is_kept_keeps_no_file_open(
-    store: perdure.Store, session: perdure.Session
-) -> None:
+def test_an_error_that_is_kept_keeps_no_file_open(alone: perdure.Store) -> None:
     """Collecting the errors of damaged sessions costs no descriptors."""
-    session.append("x", "second")
-    session.close()
+    store = alone
+    with store.create("s") as session:
+        session.append("x", "first")
+        session.append("x", "second")
     log = Path(str(store.locate("s")))
     log.write_bytes(log.read_bytes().replace(b"first", b"worst"))
     store._flusher.stop()  # what it opens and closes meanwhile is not counted

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perdure.catalog.contract import Candidate
 from perdure.catalog.query import Query
 
-__all__ = ["Ranked", "literals", "ranked"]
+__all__ = ["Ranked", "literals", "place_of_literal", "ranked"]
 
 _SIGN = re.compile(r"[^\w\s./\\:@'~+#-]|^[./\\:@~+#-]|[./\\:@~+#-]$")
 """Signs that are no part of names: joined by others, names are found whole."""
@@ -41,6 +41,15 @@ class Ranked(NamedTuple):
 def literals(query: Query) -> list[str]:
     """What was typed with signs that no word has, without case; typed words are split at blanks."""
     return [word.casefold() for word in query.text.split() if _SIGN.search(word.strip(_EDGES))]
+
+
+def place_of_literal(text: str, query: Query) -> tuple[int, int] | None:
+    """Where the first of these stands: its first character, and the one after its last."""
+    for word in literals(query):
+        found = re.search(re.escape(word), text, re.IGNORECASE)
+        if found is not None:
+            return found.span()
+    return None
 
 
 def ranked(candidates: Iterable[Candidate], now: int) -> list[Ranked]:

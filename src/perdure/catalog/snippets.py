@@ -71,14 +71,26 @@ class _End(NamedTuple):
     """Its last token is one character of a dense run, and may stand in a pair."""
 
 
-def snippet(text: str, query: Query, *, chars: int = 200, limit: int = TEXT_CHARS_MAX) -> Snippet:
+def snippet(
+    text: str,
+    query: Query,
+    *,
+    chars: int = 200,
+    limit: int = TEXT_CHARS_MAX,
+    near: tuple[int, int] | None = None,
+) -> Snippet:
     """The piece of at most `chars` characters that has the most terms of the query.
 
-    Of several such it is the first. A word of the query that the text has nowhere is marked by
-    its parts. Without any hit the piece is the beginning. `limit` is that of `analyse`.
+    Of several such it is the first, but where something is found in the characters `near` to (the
+    first and the one after the last), the piece begins with that. A word of the query that the text
+    has nowhere is marked by its parts. Without any hit the piece is the beginning. `limit` is that
+    of `analyse`.
     """
     chars = max(0, chars)
-    hits = _best(text, query, chars, limit)
+    found: Iterable[_Hit] = _Phrases(query).hits(text, limit)
+    if near is not None:
+        found = _from(near, list(found), chars)
+    hits = _best(found, query, chars)
     low = min((hit.start for hit in hits), default=0)
     high = max((hit.end for hit in hits), default=0)
     start, end = _around(text, low, high, chars)
@@ -95,14 +107,23 @@ def snippet(text: str, query: Query, *, chars: int = 200, limit: int = TEXT_CHAR
 # --- where --------------------------------------------------------------------------------------
 
 
-def _best(text: str, query: Query, chars: int, limit: int) -> list[_Hit]:
+def _from(near: tuple[int, int], found: list[_Hit], chars: int) -> Iterable[_Hit]:
+    """The first one that is near and what one piece shows with it; all, if none is near."""
+    start, end = near
+    first = next((hit.start for hit in found if hit.start < end and hit.end > start), None)
+    if first is None:
+        return found
+    return [hit for hit in found if first <= hit.start and hit.end <= first + chars]
+
+
+def _best(found: Iterable[_Hit], query: Query, chars: int) -> list[_Hit]:
     """The hits of the best piece."""
     window: deque[_Hit] = deque()
     inside: Counter[tuple[bool, int]] = Counter()
     best: list[_Hit] = []
     best_score = (0, 0)
     met: set[int] = set()
-    for hit in _Phrases(query).hits(text, limit):
+    for hit in found:
         if best and hit.end <= best[0].start + chars:
             best.append(hit)
         elif best_score[0] == len(query.terms):

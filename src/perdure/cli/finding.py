@@ -32,11 +32,12 @@ def time_options(what: str) -> Callable[[_Command], _Command]:
     """Add `--since` and `--until` to a command; `what` happened then."""
 
     def add(command: _Command) -> _Command:
+        forms = "2026-11-30, 2026-11-30T14:05, today, 90m, 12h, 3d"
         until = click.option("--until", metavar="WHEN", help=f"{what} before this.")
         since = click.option(
             "--since",
             metavar="WHEN",
-            help=f"{what} at or after this local time: 2026-11-30, 2026-11-30T14:05, today, 90m, 12h, 3d.",
+            help=f"{what} at or after this local time: {forms}.",
         )
         return since(until(command))
 

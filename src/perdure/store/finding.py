@@ -10,7 +10,7 @@ import msgspec
 from perdure.backends.base import Backend
 from perdure.catalog import Query, parse, snippet
 from perdure.catalog.contract import SORTS, Candidate, Filters, Listed, Scope, Sums
-from perdure.catalog.ranking import Ranked, literals, ranked
+from perdure.catalog.ranking import Ranked, literals, place_of_literal, ranked
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -313,27 +313,28 @@ class Finding(ABC):
         if not found.found and asked.after is None:
             asked = asked._replace(mode="any")
             found = catalog.candidates(*what, mode="any", most=_RANKED)
-        best, end = self._literally(ranked(found.found, asked.now), asked), offset + asked.k
+        best, cut = self._literally(ranked(found.found, asked.now), asked)
+        end = offset + asked.k
         fallback = asked.mode == "any" and bool(best)
         cursor = cursor_of(question, fallback, end, asked.now) if best[end:] else None
         hits = self._hits(index, best[offset:end], asked)
-        capped = found.capped or len(found.found) >= _RANKED
+        capped = found.capped or cut or len(found.found) >= _RANKED
         return _found(hits, cursor, asked, index, capped=capped, fallback=fallback)
 
-    def _literally(self, best: list[Ranked], asked: _Asked) -> list[Ranked]:
-        """Those that hold what was typed sign by sign go first among the best.
+    def _literally(self, best: list[Ranked], asked: _Asked) -> tuple[list[Ranked], bool]:
+        """Those of the best that hold what was typed sign by sign; all, if none does.
 
-        Words know no signs: `foo(` finds all that says foo, and what says `foo(` is meant.
+        Words know no signs: `foo(` finds all that says foo, and what says `foo(` is meant. Also
+        returns whether some were not looked at.
         """
         typed = literals(asked.query)
         if not typed:
-            return best
+            return best, False
         first = best[:_LITERAL]
         texts = [(self._texts.text(each.candidate) or "").casefold() for each in first]
         held = [all(word in text for word in typed) for text in texts]
         exact = [each for each, holds in zip(first, held, strict=True) if holds]
-        others = [each for each, holds in zip(first, held, strict=True) if not holds]
-        return [*exact, *others, *best[_LITERAL:]]
+        return (exact, len(best) > len(first)) if exact else (best, False)
 
     def _in_order(self, index: Indexer, asked: _Asked) -> Found:
         behind = None
@@ -415,7 +416,8 @@ class Finding(ABC):
 
 
 def _hit(candidate: Candidate, score: float, text: str, asked: _Asked, row: Listed | None) -> Hit:
-    piece = snippet(text, asked.query, chars=asked.chars)
+    near = place_of_literal(text, asked.query)
+    piece = snippet(text, asked.query, chars=asked.chars, near=near)
     return Hit(
         session=candidate.session,
         seq=candidate.seq,

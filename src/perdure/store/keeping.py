@@ -248,9 +248,13 @@ class Keeping(ABC):
             if dry_run:
                 return repairer.foretell(id, salvage=salvage)
             try:
-                return repairer.repair(id, salvage=salvage, wait=wait)
-            finally:
+                done = repairer.repair(id, salvage=salvage, wait=wait)
+            except BaseException:
                 self._witness.changed(id)
+                raise
+            if done.needed:
+                self._witness.changed(id)
+            return done
 
     def asides(self, id: str) -> list[Aside]:
         """What is kept beside the log of a session, oldest first.

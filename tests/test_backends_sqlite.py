@@ -513,7 +513,7 @@ def test_a_replaced_file_takes_no_commit(path: Path, tmp_path: Path) -> None:
 
 def test_connections_to_a_file_that_was_exchanged_are_let_go(path: Path, tmp_path: Path) -> None:
     """However many connections are idle, a commit goes into the file that is at the name."""
-    with perdure.open(f"sqlite:{path}") as store:
+    with perdure.open(f"sqlite:{path}", index=False) as store:
         session = store.writer("a")
         session.append("x", 1)
         medium = store._backend._medium  # type: ignore[attr-defined]

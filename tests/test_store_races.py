@@ -380,7 +380,7 @@ def test_a_held_log_is_told_and_not_waited_for_for_ever(
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[perdure.Store]:
     """A store that reads nothing by itself, so that it opens no files meanwhile."""
-    with perdure.open(tmp_path / "alone", index=False) as made:
+    with perdure.open(tmp_path / "alone", index=False, encoding="raw") as made:
         yield made
 
 

@@ -36,7 +36,8 @@ def counted(raw, **more):
     return parse(raw, **more)
 
 incremental.parse = source.parse = counted
-with open_store(sys.argv[1]) as store:
+# As the command line does it: what was imported is indexed by who asks next.
+with open_store(sys.argv[1], index=False) as store:
     (report,) = sync(store, sys.argv[2:]).sources
     if report.error is not None:
         raise report.error

@@ -44,7 +44,7 @@ def command(ctx: click.Context, format_name: str, paths: tuple[str, ...], as_jso
         return _import_bundles(ctx, paths, as_json=as_json)
     from perdure.importers import import_sessions
 
-    report = import_sessions(opened(ctx), format_name, paths)
+    report = import_sessions(opened(ctx, index=False), format_name, paths)
     if as_json:
         output.document(report.as_dict())
     else:

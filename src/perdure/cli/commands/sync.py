@@ -88,7 +88,8 @@ def command(
     """
     if watch and dry_run:
         raise click.UsageError("--watch and --dry-run do not go together", ctx=ctx)
-    store, chosen = opened(ctx), formats or None
+    # An import reads what it keeps in bounded memory; who lists or searches next reads it again.
+    store, chosen = opened(ctx, index=False), formats or None
     told = Telling(gone_before(store), as_json=as_json, verbose=verbose)
     if not (paths or places(chosen) or as_json):
         _say_where(chosen)

@@ -143,7 +143,7 @@ def test_who_dies_in_the_middle_leaves_no_mark(beside: Path) -> None:
     """A mark is there whole or not at all: an empty one would pass for that of a dead writer."""
 
     def die(name: str) -> None:
-        if name == "derived.create":
+        if name == "write.before":
             raise _DeadError
 
     crash.arm(hook=die)

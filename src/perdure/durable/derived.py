@@ -38,7 +38,6 @@ def create(folder: Folder, name: str, data: bytes) -> None:
     """
     descriptor = folder.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        crash.point("derived.create")
         _write(folder, name, descriptor, data, 0)
     finally:
         os.close(descriptor)

@@ -169,6 +169,22 @@ def test_every_snippet_is_a_piece(text: str, query: str, chars: int) -> None:
     assert all(0 <= edge <= len(found.text) for edge in edges)
 
 
+@given(
+    texts(max_size=None),
+    texts(max_size=None),
+    st.sampled_from(["x", "the x", "a b"]),
+    st.integers(4, 200),
+)
+@example("bd dep add beads-yyy " * 30, "beads-xxx " * 9, "x", 40)
+def test_what_is_near_is_shown(before: str, after: str, query: str, chars: int) -> None:
+    """A place that the caller names is in the piece and marked, word or not."""
+    text, place = f"{before}->{after}", (len(before), len(before) + 2)
+    found = snippet(text, parse(query), chars=chars, near=place)
+    low, high = place[0] - found.start, place[1] - found.start
+    assert found.text[low:high] == "->"
+    assert any(start <= low and high <= end for start, end in found.spans)
+
+
 @given(st.lists(NAMES | DENSE, min_size=1, max_size=6), st.data())
 def test_what_the_index_finds_is_marked(words: list[str], data: st.DataObject) -> None:
     """A snippet has a span exactly if the index finds the text, with all terms or with any."""

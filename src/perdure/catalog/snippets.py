@@ -81,8 +81,8 @@ def snippet(
 ) -> Snippet:
     """The piece of at most `chars` characters that has the most terms of the query.
 
-    Of several such it is the first, but where something is found in the characters `near` to (the
-    first and the one after the last), the piece begins with that. A word of the query that the text
+    Of several such it is the first, but the characters `near` to (the first and the one after the
+    last) are shown and marked in any case. A word of the query that the text
     has nowhere is marked by its parts. Without any hit the piece is the beginning. `limit` is that
     of `analyse`.
     """
@@ -108,12 +108,12 @@ def snippet(
 
 
 def _from(near: tuple[int, int], found: list[_Hit], chars: int) -> Iterable[_Hit]:
-    """The first one that is near and what one piece shows with it; all, if none is near."""
+    """What is near, found there or not, and what one piece shows with it."""
     start, end = near
-    first = next((hit.start for hit in found if hit.start < end and hit.end > start), None)
-    if first is None:
-        return found
-    return [hit for hit in found if first <= hit.start and hit.end <= first + chars]
+    there = [hit for hit in found if hit.start < end and hit.end > start]
+    first = min(start, *(hit.start for hit in there)) if there else start
+    shown = [hit for hit in found if first <= hit.start and hit.end <= first + chars]
+    return sorted([*shown, _Hit(start, end, there[0].term if there else 0, whole=True)])
 
 
 def _best(found: Iterable[_Hit], query: Query, chars: int) -> list[_Hit]:

@@ -23,12 +23,15 @@ demo: .venv/installed ## keep, break off and resume a session before your eyes
 test: .venv/installed ## run the tests; a tenth of the counts, seeds printed
 	$(MAKE) --no-print-directory --jobs=2 proofs units
 
-# The proofs are half of the time: where there are two cores, both halves run at once.
+# The proofs and a few others are half of the time: where there are two cores, both halves run at
+# once.
+FEW := $(patsubst %,tests/test_%.py,docs evidence examples frames_merging lockstep views)
+
 proofs: .venv/installed
-	$(BIN)/python -m pytest tests/proof
+	$(BIN)/python -m pytest tests/proof $(FEW)
 
 units: .venv/installed
-	$(BIN)/python -m pytest --ignore=tests/proof
+	$(BIN)/python -m pytest --ignore=tests/proof $(addprefix --ignore=,$(FEW))
 
 lint: .venv/installed ## check style, formatting, types and import directions
 	$(BIN)/ruff check

@@ -18,7 +18,7 @@ import perdure
 from perdure.cli.commands.sync import Telling, follow
 from perdure.cli.exits import Exit
 from perdure.cli.progress import Progress
-from perdure.importers import ImportReport, sync
+from perdure.importers import ImportReport, appender, sync
 from perdure.importers.files import SourceFile
 from perdure.importers.following import Follower, gone_before, whereabouts
 from perdure.runtime import SYSTEM
@@ -486,8 +486,11 @@ def test_watch_does_not_take_for_its_own_what_nothing_shows(
     assert len(store.list()) == 1
 
 
-def test_watch_tries_again_what_failed(store: perdure.Store, home: Home) -> None:
+def test_watch_tries_again_what_failed(
+    store: perdure.Store, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that could not be imported is tried again, though nobody touched it since."""
+    monkeypatch.setattr(appender, "_WAIT_SECONDS", 0.0)
     sync(store, [home.parent])
     grow(home.parent, home.parent.read_bytes().splitlines(keepends=True)[-1])
     (entry,) = store.list()

@@ -51,12 +51,13 @@ def cases_in(comment: str) -> Iterator[Case]:
 def read_tests(path: Path) -> Iterator[tuple[str, str]]:
     """The name of each test in a module, and its source."""
     text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")
     for node in ast.parse(text).body:
         inside = node.body if isinstance(node, ast.ClassDef) else [node]
         owner = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
         for each in inside:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                source = ast.get_source_segment(text, each) or ""
+                source = "\n".join(lines[each.lineno - 1 : each.end_lineno])
                 if each.name.startswith("test_"):
                     yield f"{path.stem}::{owner}{each.name}", source
 

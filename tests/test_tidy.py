@@ -4,7 +4,8 @@ import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,22 @@ TESTING = "src/perdure/testing"
 FILE_BYTES_MAX = 1024 * 1024
 
 
+@cache
+def parsed(path: Path) -> Module:
+    return Module.parse(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was parsed is kept for these tests alone: all others would walk it in collections."""
+    yield
+    parsed.cache_clear()
+
+
 def modules(*folders: str, outside: Iterable[str] = ()) -> list[Module]:
     """Return the parsed modules below `folders`, without those below `outside`."""
-    found = []
-    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        place = path.relative_to(ROOT).as_posix()
-        module = Module.parse(path.read_text(encoding="utf-8"), place)
-        if not module.below(*outside):
-            found.append(module)
-    return found
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return [module for module in map(parsed, paths) if not module.below(*outside)]
 
 
 def complaints(checker: Checker, checked: Iterable[Module]) -> list[str]:

@@ -27,7 +27,8 @@ TURNS = 6
 
 def opened(kind: str, folder: Path, seed: str) -> perdure.Store:
     """A store that keeps checkpoints at once, and so at the same places each time."""
-    store = open_medium(kind, folder, views=[Jumble()], runtime=ScriptedRuntime(seed))
+    runtime = ScriptedRuntime(seed)
+    store = open_medium(kind, folder, views=[Jumble()], runtime=runtime, index=False)
     store._flusher.stop()
     return store
 
@@ -81,6 +82,21 @@ def check(kind: str, folder: Path, seed: str, *, stored: bool) -> bool:
         return loaded.checkpoint is not None
 
 
+def chosen(deaths: Sequence[Death], names: Sequence[str], rng: random.Random) -> list[Death]:
+    """One at each point, then those beside derived data, and then whichever come."""
+    drawn = rng.sample(deaths, len(deaths))
+    near = {
+        visit + 1 + step
+        for visit, name in enumerate(names)
+        if name.startswith("derived.")
+        for step in range(4)
+    }
+    at = {death: HALF if death.point == HALF else names[death.visit - 1] for death in drawn}
+    one = set({point: death for death, point in at.items()}.values())
+    beside = {death for death in drawn if death.point == HALF or death.visit in near}
+    return sorted(drawn, key=lambda death: (death not in one, death not in beside))
+
+
 def kill_each(folder: str, kind: str, seed: str, most: int) -> dict[str, int]:
     """Kill a writer at visit after visit of crash points; at each of them, if `most` allows."""
     counts: Counter[str] = Counter()
@@ -97,13 +113,7 @@ def kill_each(folder: str, kind: str, seed: str, most: int) -> dict[str, int]:
     deaths = [Death(ANY, visit) for visit in range(1, len(names) + 1)]
     deaths += [Death(HALF, visit) for visit in range(1, visits.get(HALF, 0) + 1)]
     if len(deaths) > most:
-        # Those beside derived data first, and then whichever come.
-        rng = random.Random(seed)
-        near = {visit + 1 + step for visit, name in enumerate(names)
-                if name.startswith("derived.") for step in range(4)}  # fmt: skip
-        rng.shuffle(deaths)
-        deaths.sort(key=lambda death: death.point != HALF and death.visit not in near)
-        deaths = deaths[:most]
+        deaths = chosen(deaths, names, random.Random(seed))[:most]
     for death in deaths:
         place = root / "trial"
         shutil.copytree(base, place)

@@ -15,6 +15,7 @@ from perdure.lenses import lens_of
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.model.record import Position, Record
+from perdure.store.imported import lens_version
 from perdure.store.summing import Sum
 
 __all__ = ["CatalogError", "Ground", "Steps"]
@@ -176,7 +177,10 @@ class Steps:
         backend, header = self._ground.backend, self._header
         following = self._position.seq + 1
         floor = self._reading.floor
-        state = self._sum.dump()
+        # Lenses are always read from their first line on, so nobody goes on from half of one; and
+        # the state of a long source has every turn that was never ended.
+        onward = last or not lens_version(header)
+        state = self._sum.dump() if onward else b""
         listed = self._sum.listed(
             events=following,
             size=backend.tail(header.id).size,

@@ -119,7 +119,7 @@ class Telling:
         for said, cause in told:
             self._story.add(turn, said, cause)
             if isinstance(said, Answer):
-                turn.add(said)
+                turn.answers.append(said)
                 self._waiting += self._made(said, record, turn, again=True)
                 continue
             if said.type == "context/compacted":
@@ -134,7 +134,7 @@ class Telling:
         agent = answer.agent
         self.close(agent)
         answer.turn = agent.turn
-        answer.turn.add(answer)
+        answer.turn.answers.append(answer)
         self._open[agent] = answer
         self._waiting.append(answer)
         self._story.add(answer.turn, answer, answer)

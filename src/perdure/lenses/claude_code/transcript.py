@@ -351,7 +351,7 @@ class ClaudeCode(Lens):
         at.answer = answer
         at.ends(agent.turn)
         # All pieces of an answer are told as its first one.
-        at.seq = answer.record.seq
+        at.seq = answer.seq
         return answer
 
     def _call(self, event: Event, record: Record, agent: Agent, part: Part, at: int) -> Block:

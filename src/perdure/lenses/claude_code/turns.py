@@ -9,6 +9,8 @@ Memory goes with what was told, up to a bound; what is not remembered is not tol
 from collections import deque
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from perdure.model.event import Event
 from perdure.model.vocabulary.payloads import Block
 
@@ -23,8 +25,9 @@ __all__ = [
     "taken_back",
 ]
 
-KEPT_BYTES_MAX = 32 * 1024 * 1024
-"""So much of what was told is remembered, of the latest turns; twice that is told again at most."""
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""So much of what was told is remembered, of the latest turns; twice that is told again at most.
+No model of Claude Code reads half as much text at once."""
 
 _UNNAMED_MAX = 256
 _COMPACTION = "context/compacted"
@@ -38,13 +41,12 @@ class Turn:
         family: what it shares with the turns that it is a version of, whose records lead to its.
         told: what was told in it, in order; None: that is not remembered.
         answers: the answers in it, in order.
-        groups: of each response with an answer in it, the place of its first one among these.
         base: how many of these a summary stands for.
         size: bytes of what is remembered.
 
     """
 
-    __slots__ = ("answers", "base", "family", "groups", "id", "size", "told")
+    __slots__ = ("_groups", "answers", "base", "family", "id", "size", "told")
 
     def __init__(self, id: str | None, of: "Turn | None" = None) -> None:
         """Begin it; `of`: the turn that it is a version of, from somewhere in that one on."""
@@ -52,14 +54,19 @@ class Turn:
         self.family: object = self if of is None else of.family
         self.told: list[Told] | None = None
         self.answers: list[Answer] = []
-        self.groups: dict[object, int] = {}
+        self._groups: tuple[int, dict[object, int]] | None = None
         self.base = 0
         self.size = 0
 
-    def add(self, answer: "Answer") -> None:
-        """An answer is given in it."""
-        self.groups.setdefault(answer.group, len(self.answers))
-        self.answers.append(answer)
+    @property
+    def groups(self) -> dict[object, int]:
+        """Of each response with an answer in it, the place of its first one among these."""
+        # Few turns are asked, and a file may have very many.
+        known, groups = self._groups or (0, {})
+        for at in range(known, len(self.answers)):
+            groups.setdefault(self.answers[at].group, at)
+        self._groups = len(self.answers), groups
+        return groups
 
 
 class Agent:
@@ -143,7 +150,8 @@ class Answer:
     """An answer of the model, of one record or several.
 
     Attributes:
-        record: its first record.
+        seq: number of the event of its first record.
+        time: when that was written, in Unix milliseconds.
         agent: whose model gives it.
         turn: the turn that it belongs to.
         response: the provider's id of it.
@@ -168,8 +176,9 @@ class Answer:
         "interrupted",
         "model",
         "open",
-        "record",
         "response",
+        "seq",
+        "time",
         "told",
         "turn",
         "usage",
@@ -177,7 +186,7 @@ class Answer:
 
     def __init__(self, record: Event, agent: Agent, response: str | None) -> None:
         """Begin with a record."""
-        self.record = record
+        self.seq, self.time = record.seq, record.time
         self.agent = agent
         self.turn = agent.turn
         self.response = response
@@ -188,6 +197,11 @@ class Answer:
         self.interrupted = False
         self.open = True
         self.asks_only = self.told = self.gone = False
+
+    @property
+    def record(self) -> Event:
+        """Its first record, without what that says."""
+        return Event(self.seq, "", self.time, None, None, None, False, b"")
 
     def add(self, blocks: list[Block]) -> list[Block]:
         """Add what a further record says; returned is what of it is new.
@@ -240,7 +254,7 @@ class Told(NamedTuple):
     @property
     def seq(self) -> int:
         """Number of the event that tells it."""
-        return self.said.seq if isinstance(self.said, Event) else self.said.record.seq
+        return self.said.seq
 
     @property
     def compacts(self) -> bool:
@@ -265,9 +279,15 @@ class Story:
 
     def add(self, turn: Turn, said: Event | Answer, cause: Place | Answer) -> None:
         """Remember what is told in a turn; an answer is weighed when it is over."""
-        if turn.told is not None:
-            turn.told.append(Told(said, cause))
-            self._weigh(turn, len(said.raw) if isinstance(said, Event) else 0)
+        if turn.told is None:
+            return
+        size = 0
+        if isinstance(said, Event):
+            # Who reads the event itself makes values of its text, which take several times the
+            # room: those are not remembered.
+            said, size = replace(said), len(said.raw)
+        turn.told.append(Told(said, cause))
+        self._weigh(turn, size)
 
     def told(self, answer: Answer, size: int) -> None:
         """An answer is over, and its event of so many bytes was made."""

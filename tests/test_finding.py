@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -484,8 +485,12 @@ def test_a_keyed_append_after_reopening_reads_no_old_log(tmp_path: Path) -> None
         read: list[int] = []
         scan = store._backend.scan
 
+        mine = threading.get_ident()
+
         def watched(session: str, begin: int, *, seq: int = 0) -> Any:
-            read.append(seq)
+            # The thread that keeps the index may read what it likes.
+            if threading.get_ident() == mine:
+                read.append(seq)
             return scan(session, begin, seq=seq)
 
         store._backend.scan = watched  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, finding, imports, memory, reads, resume, sizes, sqlite
+from benchmarks import appends, imports, memory, reads, resume, searching, sizes, sqlite
 from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
@@ -62,12 +62,12 @@ def _measured_sqlite(folder: Path) -> Iterator[Row]:
 
 
 def _measured_finding(folder: Path) -> Iterator[Row]:
-    many, few = f"{finding.LARGE:,}", f"{finding.SMALL:,}"
-    yield from section("listing", many, few, finding.listings(folder))
-    yield from section("listing, sqlite", few, "100", finding.listings_of_file(folder))
-    title = f"search among {finding.PASSAGES:,} passages"
-    yield from section(title, "p50", "bound", finding.searches(folder))
-    yield from section("commits and the index", "index", "none", finding.appends(folder))
+    many, few = f"{searching.LARGE:,}", f"{searching.SMALL:,}"
+    yield from section("listing", many, few, searching.listings(folder))
+    yield from section("listing, sqlite", few, "100", searching.listings_of_file(folder))
+    title = f"search among {searching.PASSAGES:,} passages"
+    yield from section(title, "p50", "bound", searching.searches(folder))
+    yield from section("commits and the index", "index", "none", searching.appends(folder))
 
 
 if __name__ == "__main__":

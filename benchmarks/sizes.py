@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.measure import opened
 from benchmarks.session import EVENTS_PER_TURN, turn_events
 from benchmarks.table import Row
+from perdure.catalog.sqlite import NAME
 from perdure.model.values import encode
 
 if sys.version_info >= (3, 14):
@@ -43,20 +44,22 @@ def sizes(folder: Path, medium: str) -> Iterator[Row]:
 
 
 def _row(what: str, root: Path, plain: int, records: int, bound: float | None) -> Row:
-    """All files of the store but for what views keep, which anybody may delete at any time.
+    """All files of the store but for what views and the index keep, which anybody may delete.
 
-    `log` is the part of the log alone in the ratio, `views` what they keep in it.
+    `log` is the part of the log alone in the ratio, `views` and `index` what they keep in it.
     """
     paths = [path for path in root.rglob("*") if path.is_file()]
-    derived = sum(path.stat().st_size for path in paths if path.parent.name == "views")
-    found = [os.stat(path) for path in paths if path.parent.name != "views"]
+    index = [path for path in paths if path.name.startswith(NAME)]
+    views = [path for path in paths if path.parent.name == "views"]
+    found = [os.stat(path) for path in paths if path not in (*index, *views)]
     stored = sum(status.st_size for status in found)
     log = max(status.st_size for status in found)
     more = {
         "blocks": sum(status.st_blocks * 512 for status in found),
         "files": len(found),
         "log": f"{log / plain:.3f}",
-        "views": f"{derived / plain:.3f}",
+        "views": f"{sum(path.stat().st_size for path in views) / plain:.3f}",
+        "index": f"{sum(path.stat().st_size for path in index) / plain:.3f}",
         "of_record_lines": f"{stored / records:.3f}",
     }
     if bound is None:

@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from perdure.catalog.analysis import analyse
 from perdure.catalog.contract import SORTS, Catalog, Filters, Scope
 from perdure.catalog.query import parse
-from perdure.catalog.sqlite import SqliteCatalog, connections, files, ranking, schema
-from perdure.catalog.sqlite.files import NAME
+from perdure.catalog.sqlite import NAME, SqliteCatalog, ranking, schema
+from perdure.catalog.sqlite.schema import IndexTables
+from perdure.databases import cells
+from perdure.databases.derived import connections, files
 from perdure.durable import crash
 from perdure.errors import (
     FormatUnsupported,
@@ -163,8 +165,8 @@ def test_files_are_private_whatever_the_umask(root: Path) -> None:
 def test_the_file_says_what_it_is(kept: SqliteCatalog, root: Path) -> None:
     """The header names the application and the version, and the journal is a WAL."""
     connection = apsw.Connection(str(root / NAME))
-    assert connection.pragma("application_id") == schema.APPLICATION_ID
-    assert connection.pragma("user_version") == schema.VERSION
+    assert connection.pragma("application_id") == IndexTables.application_id
+    assert connection.pragma("user_version") == IndexTables.version
     assert connection.pragma("journal_mode") == "wal"
     assert connection.pragma("integrity_check") == "ok"
     connection.close()
@@ -192,12 +194,12 @@ def make_database(path: Path, *statements: str) -> None:
     [
         ((), UnsafeFile),
         (("PRAGMA application_id = 7",), UnsafeFile),
-        ((f"PRAGMA user_version = {schema.VERSION}",), UnsafeFile),
+        ((f"PRAGMA user_version = {IndexTables.version}",), UnsafeFile),
         (("PRAGMA application_id = 7", "PRAGMA journal_mode = WAL"), UnsafeFile),
         (
             (
-                f"PRAGMA application_id = {schema.APPLICATION_ID}",
-                f"PRAGMA user_version = {schema.VERSION + 1}",
+                f"PRAGMA application_id = {IndexTables.application_id}",
+                f"PRAGMA user_version = {IndexTables.version + 1}",
                 "PRAGMA journal_mode = WAL",
             ),
             FormatUnsupported,
@@ -384,7 +386,7 @@ def test_an_older_version_is_begun_anew(
     old = answers(kept)
     kept.close()
     before = contents(root)
-    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(IndexTables, "version", IndexTables.version + 1)
     reader = SqliteCatalog(str(root), read_only=True)
     assert answers(reader) == NOTHING != old
     assert contents(root) == before
@@ -420,7 +422,7 @@ def test_an_index_that_another_version_began_anew_is_noticed(
     """A connection that is open while a newer version takes the file over uses it no more."""
     assert kept.standing("", "first") is not None
     with monkeypatch.context() as newer:
-        newer.setattr(schema, "VERSION", schema.VERSION + 1)
+        newer.setattr(IndexTables, "version", IndexTables.version + 1)
         other = SqliteCatalog(str(root))
         put_unseen(other)
         other.close()
@@ -504,13 +506,13 @@ def test_a_medium_that_cannot_be_read_is_no_damage(
 ) -> None:
     """What SQLite calls damage while the medium fails is told as that, and nothing is set aside."""
 
-    def failing(self: files.IndexFile) -> None:
+    def failing(self: files.DerivedFile) -> None:
         raise StorageUnavailable(self.path, "the medium fails")
 
     connection = apsw.Connection(str(root / NAME))
     connection.execute("UPDATE listings SET listed = x'c1'")
     connection.close()
-    monkeypatch.setattr(files.IndexFile, "read_through", failing)
+    monkeypatch.setattr(files.DerivedFile, "read_through", failing)
     with pytest.raises(StorageUnavailable, match="medium"):
         kept.listed("", Filters())
     monkeypatch.undo()
@@ -583,15 +585,15 @@ def test_damage_that_is_seen_once_is_none(
 ) -> None:
     """What makes no sense once, and then does, is not set aside."""
     left = [1]
-    check = schema.check
+    check = IndexTables.check
 
-    def confused(connection: apsw.Connection) -> bool:
+    def confused(self: IndexTables, connection: apsw.Connection) -> bool:
         if left[0]:
             left[0] -= 1
             raise apsw.CorruptError("for once")
-        return check(connection)
+        return check(self, connection)
 
-    monkeypatch.setattr(schema, "check", confused)
+    monkeypatch.setattr(IndexTables, "check", confused)
     assert put_unseen(kept) is not None
     kept.close()
     left[0] = 1
@@ -617,16 +619,16 @@ def test_a_change_that_went_to_a_lost_file_is_made_again(
     """A commit to a file that is not at its name any more is made again where one looks."""
     catalog = SqliteCatalog(str(root))
     put(catalog, "first")
-    identity = files.IndexFile.identity
+    identity = files.DerivedFile.identity
     left = [3]
 
-    def moving(self: files.IndexFile) -> tuple[int, int] | None:
+    def moving(self: files.DerivedFile) -> tuple[int, int] | None:
         left[0] -= 1
         if left[0] == 0:
             (root / NAME).rename(root / "elsewhere")
         return identity(self)
 
-    monkeypatch.setattr(files.IndexFile, "identity", moving)
+    monkeypatch.setattr(files.DerivedFile, "identity", moving)
     assert put_unseen(catalog) is not None
     assert left[0] < 0
     monkeypatch.undo()
@@ -1156,8 +1158,8 @@ def test_no_word_looks_like_a_token_of_a_scope(text: str) -> None:
 @given(json_values())
 def test_values_come_back(value: Any) -> None:
     """Any JSON value stands in a cell and comes back the same, surrogates and big numbers too."""
-    assert schema.unpack(schema.pack(value)) == value
-    assert repr(schema.unpack(schema.pack([value]))) == repr([value])
+    assert cells.unpack(cells.pack(value)) == value
+    assert repr(cells.unpack(cells.pack([value]))) == repr([value])
 
 
 def test_values_that_are_no_json_are_kept_as_well_as_they_can_be() -> None:
@@ -1165,7 +1167,7 @@ def test_values_that_are_no_json_are_kept_as_well_as_they_can_be() -> None:
     cyclic: list[Any] = [1]
     cyclic.append(cyclic)
     for value in (object(), {1: object()}, cyclic, {"x": {2, 3}}, b"bytes", (1, 2)):
-        schema.unpack(schema.pack(value))
+        cells.unpack(cells.pack(value))
 
 
 def test_all_pages_of_a_large_listing_are_found(root: Path) -> None:

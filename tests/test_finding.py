@@ -319,7 +319,7 @@ def test_namespaces_know_nothing_of_each_other(store: perdure.Store) -> None:
         {"k": 0},
         {"k": 101},
         {"snippet_chars": 0},
-        {"mode": "semantic"},
+        {"mode": "vector"},
         {"sort": "time"},
         {"kind": "poem"},
         {"session": ""},

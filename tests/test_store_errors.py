@@ -11,6 +11,9 @@ from perdure.errors import PerdureError
 
 EXAMPLES: list[PerdureError] = [
     errors.InvalidValue("data.a", "is not JSON"),
+    errors.EmbedderUnavailable("offline", "it is not installed"),
+    errors.EmbedderUnavailable("https://e", "it answered 429", retryable=True),
+    errors.EmbedderFaulty("https://e", "its vectors have 3 numbers, not 4"),
     errors.PersistenceDisabled("reading"),
     errors.SessionNotFound("s"),
     errors.SessionNotFound(""),
@@ -66,6 +69,7 @@ def test_only_what_may_pass_by_itself_is_retryable() -> None:
     """Trying again helps where somebody else is in the way or space is short."""
     assert {type(error) for error in EXAMPLES if error.retryable} == {
         errors.SessionBusy,
+        errors.EmbedderUnavailable,
         errors.StorageFull,
     }
 

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 from perdure.catalog.contract import Listed
 from perdure.store import Found, Listing, Refreshed, Stats, Store
 from perdure.store.asking import Names, Scalar
+from perdure.store.embedding import Embedded
 from perdure.store.finding import Moment, Progress
 
 __all__ = ["StoreFinding"]
@@ -110,6 +111,18 @@ class StoreFinding(ABC):
     async def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, as `Store.children_of`."""
         return await self._in_thread(self._store.children_of, ids)
+
+    async def embed(
+        self,
+        id: Names | None = None,
+        *,
+        per_minute: float | None = None,
+        progress: Progress | None = None,
+    ) -> Embedded:
+        """Make the vectors of what was said, as `Store.embed`."""
+        return await self._in_thread(
+            self._store.embed, id, per_minute=per_minute, progress=progress
+        )
 
     async def search_memory(
         self, arguments: Mapping[str, Any], *, current: str | None = None, chars: int = 8_000

@@ -22,6 +22,7 @@ from perdure.aio.session import AsyncSession, end_context
 from perdure.aio.threads import Lane, Pool, ProcessBound, make_all
 from perdure.aio.turns import Turns
 from perdure.backends.base import Entry
+from perdure.embedding import Embedder
 from perdure.errors import PerdureError, SessionBusy, StoreClosed
 from perdure.model import values
 from perdure.model.event import Event
@@ -446,6 +447,8 @@ def open_store(
     views: Sequence[View] = (),
     index: bool = True,
     projection: Projection | None = None,
+    embedder: str | Embedder | None = None,
+    embed: bool = False,
     runtime: Runtime = SYSTEM,
 ) -> AsyncStore:
     """Open the store at `location`, as `perdure.open`; takes no time, so it is not awaited.
@@ -461,6 +464,8 @@ def open_store(
         views=views,
         index=index,
         projection=projection,
+        embedder=embedder,
+        embed=embed,
         runtime=runtime,
     )
     return AsyncStore(store, runtime=runtime)

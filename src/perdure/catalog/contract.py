@@ -13,9 +13,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from perdure.catalog.query import Query
+from perdure.catalog.scopes import Filters, Scope
 from perdure.model.record import Position
 
 __all__ = [
+    "SAYING_MAX",
     "SORTS",
     "Candidate",
     "Candidates",
@@ -34,6 +36,9 @@ __all__ = [
 
 SORTS = ("last_active", "created", "title", "size")
 """What a listing can be sorted by: times and sizes from the largest down, titles from A up."""
+
+SAYING_MAX = 50
+"""So many passages of one digest are told of at most."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,62 +219,6 @@ class KeyedEvents(NamedTuple):
 
     position: Position
     seqs: dict[tuple[str, str], int]
-
-
-class Filters(NamedTuple):
-    """Which sessions: those that satisfy everything that is given.
-
-    Attributes:
-        ids: one of these.
-        without: none of these.
-        agents: one of these agents took part.
-        programs: of one of these programs.
-        cwd: at work in this folder, or below it.
-        statuses: in one of these.
-        relations: in one of these to another session; "" is for none.
-        presets: made from one of these.
-        parents: come from one of these sessions.
-        since, until: last active at or after, and before, Unix milliseconds.
-        problem: whether something is wrong with it, or some records are not indexed.
-        archived: whether it was put away.
-        projection: members of the projection, as JSON pointers (RFC 6901), and their values.
-        top: only those that are no sub-agents of a session that is listed.
-
-    """
-
-    ids: Collection[str] | None = None
-    without: Collection[str] = ()
-    agents: Collection[str] | None = None
-    programs: Collection[str] | None = None
-    cwd: str | None = None
-    statuses: Collection[str] | None = None
-    relations: Collection[str] | None = None
-    presets: Collection[str] | None = None
-    parents: Collection[str] | None = None
-    since: int | None = None
-    until: int | None = None
-    problem: bool | None = None
-    archived: bool | None = None
-    projection: Sequence[tuple[str, str | int | float | bool | None]] = ()
-    top: bool = False
-
-
-class Scope(NamedTuple):
-    """Which passages: those that satisfy everything that is given.
-
-    Attributes:
-        sessions: those of these sessions; its `since` and `until` are not looked at.
-        kinds: of one of these kinds.
-        agents: of one of these agents; None among them is the agent without a name.
-        since, until: said at or after, and before, Unix milliseconds.
-
-    """
-
-    sessions: Filters = Filters()
-    kinds: Collection[str] | None = None
-    agents: Collection[str | None] | None = None
-    since: int | None = None
-    until: int | None = None
 
 
 class Candidate(NamedTuple):
@@ -488,6 +437,21 @@ class Catalog(ABC):
         `after` is those three of the one behind which to begin. `relevance` is 0, and nothing is
         capped.
         """
+
+    @abstractmethod
+    def digests(self, namespace: str, scope: Scope) -> Collection[int]:
+        """What the passages of `scope` say, each once: their digests, in no order."""
+
+    @abstractmethod
+    def saying(self, namespace: str, scope: Scope, digests: Collection[int]) -> list[Candidate]:
+        """The passages of `scope` that say one of these, in the order of session id and seq.
+
+        `relevance` is 0. Of what many passages say, the newest `SAYING_MAX` are given.
+        """
+
+    @abstractmethod
+    def unsaid(self, digests: Collection[int]) -> list[int]:
+        """Those of the digests that no passage of any namespace has."""
 
     # --- the medium ------------------------------------------------------------------------------
 

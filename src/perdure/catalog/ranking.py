@@ -31,11 +31,13 @@ class Ranked(NamedTuple):
     Attributes:
         candidate: it.
         score: above 0; only comparable within one answer.
+        part: the piece of its text (`perdure.embedding.blocks`) that was found; None: words were.
 
     """
 
     candidate: Candidate
     score: float
+    part: int | None = None
 
 
 def literals(query: Query) -> list[str]:

@@ -44,6 +44,8 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.StorageFull: Exit.FAILED,
     errors.StorageUnavailable: Exit.FAILED,
     errors.SessionDamaged: Exit.DAMAGE,
+    errors.EmbedderUnavailable: Exit.FAILED,
+    errors.EmbedderFaulty: Exit.FAILED,
     errors.ContentExpired: Exit.NOT_FOUND,
     errors.ContentDamaged: Exit.DAMAGE,
 }

@@ -13,6 +13,7 @@ from perdure.store import Store
 from perdure.store.found import Coverage
 
 __all__ = [
+    "embedder_option",
     "indexed",
     "listed_json",
     "local_time",
@@ -44,13 +45,24 @@ def time_options(what: str) -> Callable[[_Command], _Command]:
     return add
 
 
-def indexed(*, as_json: bool) -> Callable[[int, int], None]:
+def embedder_option(command: _Command) -> _Command:
+    """Add `--embedder` to a command."""
+    return click.option(
+        "--embedder",
+        metavar="NAME",
+        envvar="PERDURE_EMBEDDER",
+        help="offline, hashing, model2vec:FOLDER, sentence-transformers:FOLDER, or"
+        " https://HOST/v1#MODEL (its key in PERDURE_EMBEDDING_KEY).",
+    )(command)
+
+
+def indexed(*, as_json: bool, what: str = "sessions indexed") -> Callable[[int, int], None]:
     """Shows how many sessions were read, while an index is brought up to date."""
     progress = Progress(as_json=as_json, few=True)
 
     def show(done: int, total: int) -> None:
         if done < total:
-            progress.bar(done, total, "sessions indexed")
+            progress.bar(done, total, what)
         else:
             progress.clear()
 

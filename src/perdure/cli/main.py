@@ -26,6 +26,7 @@ COMMANDS = {
     "completion": "completion",
     "copy": "copy",
     "demo": "demo",
+    "embed": "embed",
     "expire": "expire",
     "export": "export",
     "forget": "forget",

@@ -69,16 +69,20 @@ def confirmed(ctx: click.Context, question: str, *, yes: bool) -> None:
         raise PerdureError("nothing was done")
 
 
-def opened(ctx: click.Context, *, index: bool = True) -> Store:
+def opened(ctx: click.Context, *, index: bool = True, embedder: str | None = None) -> Store:
     """The store of `--store` and `--namespace`, closed when the command ends.
 
     Opening creates nothing. Without an `index` what is written is indexed by who asks next.
     """
     place: Place = ctx.find_root().obj
-    return opened_at(ctx, place.location, index=index)
+    return opened_at(ctx, place.location, index=index, embedder=embedder)
 
 
-def opened_at(ctx: click.Context, location: str, *, index: bool = True) -> Store:
+def opened_at(
+    ctx: click.Context, location: str, *, index: bool = True, embedder: str | None = None
+) -> Store:
     """The store at another place, and in it the namespace of `--namespace`; closed likewise."""
     place: Place = ctx.find_root().obj
-    return ctx.with_resource(open_store(location, index=index)).namespace(*place.parts)
+    return ctx.with_resource(open_store(location, index=index, embedder=embedder)).namespace(
+        *place.parts
+    )

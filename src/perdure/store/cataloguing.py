@@ -1,20 +1,30 @@
 """Where the catalog of a store is, and who keeps it up to date."""
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from perdure.backends.base import Backend
 from perdure.catalog.contract import Catalog
 from perdure.catalog.sqlite import NAME, SqliteCatalog
+from perdure.embedding import Embedder
+from perdure.embedding.sqlite import SqliteVectors
+from perdure.embedding.vectors import Vectors
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.runtime import Runtime
+from perdure.store.background import Background
+from perdure.store.embedders import Embedders
+from perdure.store.embedding import Embedded, Embedding, Pace
 from perdure.store.flusher import Flusher
 from perdure.store.folding import Folds
 from perdure.store.indexer import Indexer, Unfollowed
 from perdure.store.indexing import Indexing
+from perdure.store.keywords import Keywords
 from perdure.store.marks import Marks
+from perdure.store.nearness import Nearness
 from perdure.store.own_views import check_view
+from perdure.store.passage_texts import PassageTexts
 from perdure.store.witness import Witness
 from perdure.views.builtin import BUILTIN
 from perdure.views.listing import ListingView
@@ -33,12 +43,61 @@ class Cataloguing(NamedTuple):
         catalog: the index.
         flusher: its thread follows the sessions that are written; commits never wait for it.
         projection: a user's own column, or None.
+        vectors: those of what was said.
+        embedders: what makes them.
+        embeds: whether what is written is embedded in the background.
 
     """
 
     catalog: Catalog
     flusher: Flusher
     projection: Projection | None
+    vectors: Vectors
+    embedders: Embedders
+    embeds: bool
+
+    def embedding(
+        self, texts: PassageTexts, namespace: str, per_minute: float | None, runtime: Runtime
+    ) -> Embedding:
+        """Whoever makes the vectors of one namespace.
+
+        Raises:
+            PerdureError: there is no embedder, or the vectors cannot be read.
+
+        """
+        return Embedding(
+            self.vectors,
+            self.embedders.to_embed(),
+            texts,
+            namespace=namespace,
+            pace=Pace(per_minute, runtime),
+        )
+
+    def background(
+        self, index: Indexer, texts: PassageTexts, runtime: Runtime
+    ) -> Background | None:
+        """Whoever embeds what an index follows, if it is to be embedded."""
+        if not self.embeds:
+            return None
+
+        def embed(sessions: list[str], going_on: Callable[[], bool]) -> Embedded:
+            embedding = self.embedding(texts, index.namespace, None, runtime)
+            return embedding.embed(index.catalog, sessions, going_on=going_on)
+
+        found = Background(embed, runtime)
+        index.follower = found.heard
+        return found
+
+    def nearness(self, keywords: Keywords) -> Nearness:
+        """Search by meaning in one namespace."""
+        return Nearness(keywords, self.vectors, self.embedders)
+
+    def close(self) -> None:
+        """Release what is held open, and end the thread."""
+        self.flusher.stop()
+        self.embedders.close()
+        self.vectors.close()
+        self.catalog.close()
 
     def indexer(
         self, backend: Backend, witness: Witness, folds: Folds, runtime: Runtime
@@ -71,7 +130,12 @@ def unfollowed(backend: Backend, witness: Witness, runtime: Runtime) -> Unfollow
 
 
 def cataloguing_of(
-    backend: Backend, projection: Projection | None, runtime: Runtime
+    backend: Backend,
+    projection: Projection | None,
+    embedder: str | Embedder | None,
+    runtime: Runtime,
+    *,
+    embeds: bool = False,
 ) -> Cataloguing | None:
     """The catalog of a medium, opened when it is needed; None where nothing is stored.
 
@@ -89,4 +153,6 @@ def cataloguing_of(
     if not backend.persistent:
         return None
     catalog = SqliteCatalog(backend.beside, runtime=runtime)
-    return Cataloguing(catalog, Flusher(runtime), projection)
+    vectors = SqliteVectors(backend.beside, runtime=runtime)
+    embedders = Embedders(embedder, vectors, runtime)
+    return Cataloguing(catalog, Flusher(runtime), projection, vectors, embedders, embeds)

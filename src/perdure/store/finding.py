@@ -2,15 +2,14 @@
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from perdure.backends.base import Backend
-from perdure.catalog import Query, parse, snippet
-from perdure.catalog.contract import SORTS, Candidate, Filters, Listed, Scope, Sums
-from perdure.catalog.ranking import Ranked, literals, place_of_literal, ranked
+from perdure.catalog import parse
+from perdure.catalog.contract import SORTS, Filters, Listed, Scope, Sums
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -28,9 +27,7 @@ from perdure.store.asking import (
     truth_of,
 )
 from perdure.store.found import (
-    Coverage,
     Found,
-    Hit,
     Listing,
     Stats,
     cursor_of,
@@ -38,20 +35,15 @@ from perdure.store.found import (
     read_cursor,
 )
 from perdure.store.indexer import Indexer, Refreshed
+from perdure.store.keywords import NOTHING, Asked, Keywords, coverage_of
 from perdure.store.moments import moment_of
-from perdure.store.passage_texts import PassageTexts
+from perdure.store.nearness import MODES, Nearness
 
 __all__ = ["K_MAX", "LIMIT_MAX", "SNIPPET_CHARS_MAX", "Finding"]
 
 LIMIT_MAX = 1_000
 K_MAX = 100
 SNIPPET_CHARS_MAX = 2_000
-
-_RANKED = 1_000
-"""So many candidates are ranked, the same for each page."""
-
-_LITERAL = 200
-"""So many of the best are read to see whether they hold what was typed sign by sign."""
 
 _COUNT = Annotated[int, msgspec.Meta(ge=0)]
 _SORTED: dict[str, Any] = {"title": str | None}
@@ -64,18 +56,6 @@ T = TypeVar("T")
 
 Moment = int | str | dt.datetime | dt.date
 Progress = Callable[[int, int], None]
-
-
-class _Asked(NamedTuple):
-    """What a search is about, and how much of it is to be answered."""
-
-    scope: Scope
-    query: Query
-    mode: Literal["all", "any"]
-    k: int
-    after: str | None
-    chars: int
-    now: int
 
 
 class _Page(NamedTuple):
@@ -94,7 +74,8 @@ class Finding(ABC):
     _backend: Backend
     _runtime: Runtime
     _indexer: Indexer | None
-    _texts: PassageTexts
+    _keywords: Keywords
+    _nearness: Nearness | None
 
     @abstractmethod
     def _check_open(self) -> None: ...
@@ -168,7 +149,7 @@ class Finding(ABC):
             top=nested,
         )
         if not self._backend.persistent:
-            return Listing([], None, fallback=False, coverage=_NOTHING)
+            return Listing([], None, fallback=False, coverage=NOTHING)
         page = _Page(filters, sort, query, limit, after)
         return self._answer(lambda index: self._listing(index, page), progress)
 
@@ -202,7 +183,7 @@ class Finding(ABC):
         cursor = None
         if len(found) > limit:
             cursor = cursor_of(question, getattr(page[-1], sort), page[-1].id)
-        return Listing(page, cursor, fallback=False, coverage=_coverage(index))
+        return Listing(page, cursor, fallback=False, coverage=coverage_of(index))
 
     def _matching(
         self, index: Indexer, filters: Filters, text: str, limit: int, after: str | None
@@ -223,7 +204,7 @@ class Finding(ABC):
         more = len(found) > limit
         cursor = cursor_of(question, mode == "any", offset + limit) if more else None
         page = found[:limit]
-        return Listing(page, cursor, fallback=mode == "any", coverage=_coverage(index))
+        return Listing(page, cursor, fallback=mode == "any", coverage=coverage_of(index))
 
     def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, by creation.
@@ -271,7 +252,14 @@ class Finding(ABC):
         about when it was said, as for `sessions`. `without` leaves sessions out: the one that asks,
         say. `k` is at most 100, `snippet_chars` at most 2,000.
 
+        `mode` "keyword" goes by the words, "semantic" by the meaning of the query as a whole, with
+        the vectors that `embed` made, and "hybrid" by both. "auto" is "hybrid" where the sessions
+        asked have vectors, else "keyword"; where an embedder is missing it is "keyword", too, with
+        a warning. The answer says which it is, and of which model.
+
         Raises:
+            EmbedderUnavailable, EmbedderFaulty: there is no vector of the query ("semantic" and
+                "hybrid" alone).
             As `sessions`.
 
         """
@@ -280,10 +268,13 @@ class Finding(ABC):
         check_count("snippet_chars", snippet_chars, SNIPPET_CHARS_MAX)
         if not isinstance(query, str):
             raise InvalidValue("query", f"{values.shown(query)} is no text")
-        if mode not in ("auto", "keyword"):
-            raise InvalidValue("mode", f"{values.shown(mode)} is none", hint="auto, keyword")
+        if mode not in MODES:
+            raise InvalidValue("mode", f"{values.shown(mode)} is none", hint=", ".join(MODES))
         if sort not in ("relevance", "seq"):
             raise InvalidValue("sort", f"{values.shown(sort)} is none", hint="relevance, seq")
+        if sort == "seq" and mode in ("semantic", "hybrid"):
+            hint = "give mode='keyword'"
+            raise InvalidValue("sort", "has no meaning where all passages are near", hint=hint)
         scope = Scope(
             sessions=Filters(
                 ids=ids_of("session", session),
@@ -296,82 +287,15 @@ class Finding(ABC):
             since=moment_of("since", since, now),
             until=moment_of("until", until, now),
         )
-        asked = _Asked(scope, parse(query), "all", k, after, snippet_chars, now)
+        asked = Asked(scope, parse(query), "all", k, after, snippet_chars, now)
         if not self._backend.persistent:
-            return _found([], None, asked, None, capped=False, fallback=False)
-        find = self._in_order if sort == "seq" else self._ranked
-        return self._answer(lambda index: find(index, asked), progress)
-
-    def _ranked(self, index: Indexer, asked: _Asked) -> Found:
-        offset = 0
-        question = _question(asked, "relevance")
-        if asked.after is not None:
-            fallback, offset, now = read_cursor(asked.after, question, (bool, _COUNT, int))
-            asked = asked._replace(mode="any" if fallback else "all", now=now)
-        catalog, what = index.catalog, (index.namespace, asked.scope, asked.query)
-        found = catalog.candidates(*what, mode=asked.mode, most=_RANKED)
-        if not found.found and asked.after is None:
-            asked = asked._replace(mode="any")
-            found = catalog.candidates(*what, mode="any", most=_RANKED)
-        best, cut = self._literally(ranked(found.found, asked.now), asked)
-        end = offset + asked.k
-        fallback = asked.mode == "any" and bool(best)
-        cursor = cursor_of(question, fallback, end, asked.now) if best[end:] else None
-        hits = self._hits(index, best[offset:end], asked)
-        capped = found.capped or cut or len(found.found) >= _RANKED
-        return _found(hits, cursor, asked, index, capped=capped, fallback=fallback)
-
-    def _literally(self, best: list[Ranked], asked: _Asked) -> tuple[list[Ranked], bool]:
-        """Those of the best that hold what was typed sign by sign; all, if none does.
-
-        Words know no signs: `foo(` finds all that says foo, and what says `foo(` is meant. Also
-        returns whether some were not looked at.
-        """
-        typed = literals(asked.query)
-        if not typed:
-            return best, False
-        first = best[:_LITERAL]
-        texts = [(self._texts.text(each.candidate) or "").casefold() for each in first]
-        held = [all(word in text for word in typed) for text in texts]
-        exact = [each for each, holds in zip(first, held, strict=True) if holds]
-        return (exact, len(best) > len(first)) if exact else (best, False)
-
-    def _in_order(self, index: Indexer, asked: _Asked) -> Found:
-        behind = None
-        question = _question(asked, "seq")
-        if asked.after is not None:
-            kinds = (bool, str, int, int)
-            fallback, session, seq, digest = read_cursor(asked.after, question, kinds)
-            behind = (session, seq, digest)
-            asked = asked._replace(mode="any" if fallback else "all")
-        catalog, what = index.catalog, (index.namespace, asked.scope, asked.query)
-        many = asked.k + 1
-        found = catalog.in_order(*what, mode=asked.mode, after=behind, limit=many).found
-        if not found and asked.after is None:
-            asked = asked._replace(mode="any")
-            found = catalog.in_order(*what, mode="any", limit=many).found
-        page = found[: asked.k]
-        fallback, cursor = asked.mode == "any" and bool(page), None
-        if len(found) > len(page):
-            last = page[-1]
-            cursor = cursor_of(question, fallback, last.session, last.seq, last.digest)
-        hits = self._hits(index, [Ranked(each, 0.0) for each in page], asked)
-        return _found(hits, cursor, asked, index, capped=False, fallback=fallback)
-
-    def _hits(self, index: Indexer, page: Iterable[Ranked], asked: _Asked) -> list[Hit]:
-        """The hits of a page; what does not stand in its log any more is left out."""
-        found = list(page)
-        ids = {each.candidate.session for each in found}
-        catalog, namespace = index.catalog, index.namespace
-        rows = catalog.listed(namespace, Filters(ids=ids), limit=len(ids)) if ids else []
-        known = {row.id: row for row in rows}
-        hits = []
-        for candidate, score in found:
-            text = self._texts.text(candidate)
-            if text is not None:
-                row = known.get(candidate.session)
-                hits.append(_hit(candidate, score, text, asked, row))
-        return hits
+            return self._keywords.nothing(asked)
+        if sort == "seq":
+            return self._answer(lambda index: self._keywords.in_order(index, asked), progress)
+        near = self._nearness
+        if mode == "keyword" or near is None:
+            return self._answer(lambda index: self._keywords.best(index, asked), progress)
+        return self._answer(lambda index: near.search(index, asked, mode), progress)
 
     # --- the index -------------------------------------------------------------------------------
 
@@ -406,67 +330,10 @@ class Finding(ABC):
 
         """
         if not self._backend.persistent:
-            return Stats(Sums(0, 0, 0, 0, {}, {}, {}, {}, 0, 0, [], 0, 0), _NOTHING, None)
+            return Stats(Sums(0, 0, 0, 0, {}, {}, {}, {}, 0, 0, [], 0, 0), NOTHING, None)
 
         def ask(index: Indexer) -> Stats:
             sums = index.catalog.sums(index.namespace, Filters())
-            return Stats(sums, _coverage(index), index.catalog.place)
+            return Stats(sums, coverage_of(index), index.catalog.place)
 
         return self._answer(ask, progress)
-
-
-def _hit(candidate: Candidate, score: float, text: str, asked: _Asked, row: Listed | None) -> Hit:
-    near = place_of_literal(text, asked.query)
-    piece = snippet(text, asked.query, chars=asked.chars, near=near)
-    return Hit(
-        session=candidate.session,
-        seq=candidate.seq,
-        kind=candidate.kind,
-        agent=candidate.agent,
-        time=candidate.time,
-        score=score,
-        snippet=piece.text,
-        spans=piece.spans,
-        cut=(piece.cut_before, piece.cut_after),
-        title=None if row is None else row.title,
-        cwd=None if row is None else row.cwd,
-    )
-
-
-def _question(asked: _Asked, sort: str) -> int:
-    # So long ago is another moment for each page.
-    scope = asked.scope._replace(since=None, until=None)
-    return question_of(scope, asked.query.text, sort)
-
-
-def _found(
-    hits: list[Hit],
-    cursor: str | None,
-    asked: _Asked,
-    index: Indexer | None,
-    *,
-    capped: bool,
-    fallback: bool,
-) -> Found:
-    return Found(
-        hits,
-        cursor,
-        "keyword",
-        fallback=fallback,
-        capped=capped,
-        ignored=asked.query.ignored,
-        coverage=_NOTHING if index is None else _coverage(index),
-    )
-
-
-_NOTHING = Coverage(0, 0, 0, ())
-
-
-def _coverage(index: Indexer) -> Coverage:
-    found = index.catalog.covered(index.namespace)
-    return Coverage(
-        sessions=found.sessions,
-        indexed=found.sessions - found.unread,
-        skipped=found.skipped,
-        reasons=tuple(found.skipped_in),
-    )

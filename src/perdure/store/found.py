@@ -119,11 +119,13 @@ class Found(NamedTuple):
     Attributes:
         hits: a page of them, the best first, or in the order that was asked for.
         cursor: for the next page, as `after`; None: this is the last one.
-        mode: how it was looked for: "keyword".
+        mode: how it was looked for: "keyword", "semantic" or "hybrid".
         fallback: no passage has all words of the query; these have some of them.
         capped: the words are so common that only the newest hits were ranked.
         ignored: what was typed beyond what one query may ask.
         coverage: what was searched.
+        model: the model whose vectors were compared; None for words alone.
+        warnings: what an answer by meaning lacks: sessions without vectors, or an embedder.
 
     """
 
@@ -134,6 +136,8 @@ class Found(NamedTuple):
     capped: bool
     ignored: tuple[str, ...]
     coverage: Coverage
+    model: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -142,6 +146,7 @@ class Found(NamedTuple):
             "hits": [hit.as_dict() for hit in self.hits],
             "ignored": list(self.ignored),
             "coverage": self.coverage.as_dict(),
+            "warnings": list(self.warnings),
         }
 
 

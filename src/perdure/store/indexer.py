@@ -109,7 +109,12 @@ class _New:
 
 
 class Indexer:
-    """Follows the sessions of one namespace."""
+    """Follows the sessions of one namespace.
+
+    Attributes:
+        follower: is told of each session that was written here, once the catalog is up to date.
+
+    """
 
     def __init__(
         self,
@@ -122,6 +127,7 @@ class Indexer:
         spare: Callable[[], Catalog],
     ) -> None:
         """Nothing is read; `spare` makes a catalog in memory."""
+        self.follower: Callable[[str], None] = lambda _session: None
         self._make_spare = spare
         self._main = indexing.catalog
         self._backend = backend
@@ -236,6 +242,7 @@ class Indexer:
         if read:
             for mark in followed.marks:
                 self._clear(mark)
+            self.follower(session)
             return
         with self._mutex:
             again = self._waiting.setdefault(session, _New())

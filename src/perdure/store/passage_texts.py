@@ -5,7 +5,7 @@ an import only the line of that event is read through a new lens; where that doe
 because it depends on what stands before, the whole source is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from perdure.backends.base import Backend
@@ -45,6 +45,31 @@ class PassageTexts:
             return _find(candidate, self._pages.read(header.id, candidate.seq, None))
         except PerdureError:
             return None
+
+    def all(self, session: str) -> Iterator[Passage]:
+        """Everything that a session says, in the order in which it is read.
+
+        What stands before damage is said.
+
+        Raises:
+            PerdureError: it cannot be read.
+
+        """
+        header = self._backend.stored(session).header
+        if header is None:
+            raise SessionDamaged(session, "its header cannot be read")
+        events: Iterable[Event] = self._pages.read(session, 0, None)
+        if lens_version(header):
+            events = self._folds.history(header)(NEVER)
+        reading = Passages()
+        with suppress(SessionDamaged):
+            for event in events:
+                try:
+                    said = [*reading.read(event)]
+                except Exception:  # noqa: BLE001, S112 - one record never stops the rest
+                    continue
+                yield from said
+        yield from reading.end()
 
     def _translated(self, header: Header, candidate: Candidate) -> str | None:
         event = next(self._pages.read(header.id, candidate.seq, None), None)

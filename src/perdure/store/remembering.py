@@ -15,8 +15,8 @@ import msgspec
 from perdure.catalog.passages import KINDS
 from perdure.errors import InvalidValue
 from perdure.model import values
-from perdure.store.finding import Finding
 from perdure.store.found import Found, Hit
+from perdure.store.meaning import Meaning
 
 __all__ = ["HITS_MAX", "MEMORY_TOOL", "Remembering", "memory_tool"]
 
@@ -97,7 +97,7 @@ class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
     limit: int = _HITS
 
 
-class Remembering(Finding):
+class Remembering(Meaning):
     """The part of a store that answers agents."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 
 from perdure.backends import open_backend
 from perdure.backends.base import Backend, Entry, Hold, Tail
+from perdure.embedding import Embedder
 from perdure.errors import (
     InvalidValue,
     PerdureError,
@@ -26,6 +27,7 @@ from perdure.recovery.walk import Known
 from perdure.runtime import SYSTEM, Runtime
 from perdure.store import lifetime
 from perdure.store.artifacts import Extracting
+from perdure.store.background import Background
 from perdure.store.batches import append_to, batch_of, meant_of
 from perdure.store.cataloguing import Cataloguing, cataloguing_of, unfollowed
 from perdure.store.checkpoints import Handy
@@ -36,8 +38,10 @@ from perdure.store.forking import Forking
 from perdure.store.indexer import Followed, Indexer
 from perdure.store.inspection import Inspection
 from perdure.store.keeping import Keeping, check_wait
+from perdure.store.keywords import Keywords
 from perdure.store.looking import Looking
 from perdure.store.moving import Moving
+from perdure.store.nearness import Nearness
 from perdure.store.opening import Quick, settled, verified
 from perdure.store.passage_texts import PassageTexts
 from perdure.store.prepared import Prepared
@@ -96,12 +100,17 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         self._own_views = views
         self._folds = Folds(backend, self._witness, self._pages, views)
         self._texts = PassageTexts(backend, self._pages, self._folds)
+        self._keywords = Keywords(self._texts)
+        self._nearness: Nearness | None = None
+        self._background: Background | None = None
         self._cataloguing = cataloguing
         self._indexer: Indexer | None = None
         self._followed: Followed = unfollowed(backend, self._witness, runtime)
         if cataloguing is not None:
             made = cataloguing.indexer(backend, self._witness, self._folds, runtime)
             self._indexer = self._followed = self._witness.follower = made
+            self._nearness = cataloguing.nearness(self._keywords)
+            self._background = cataloguing.background(made, self._texts, runtime)
         self._mutex = threading.RLock()
         # Weakly: a writer that everybody dropped gives its session back; the flusher keeps one with
         # buffered events. In the order of their beginnings, not of where they lie in memory.
@@ -386,10 +395,11 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         with suppress(PerdureError):
             self._witness.push()
         if self._indexer is not None and self._cataloguing is not None:
+            if self._background is not None:
+                self._background.stop()
             self._indexer.drain()
             if not self._is_below:
-                self._cataloguing.flusher.stop()
-                self._cataloguing.catalog.close()
+                self._cataloguing.close()
         self._backend.close()
         if failures:
             raise failures[0]
@@ -402,6 +412,8 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
         self._survey.reset()
         if self._indexer is not None:
             self._indexer.reset()
+        if self._background is not None:
+            self._background.reset()
 
     def __reduce__(self) -> NoReturn:
         """Its locks and threads belong to its process."""
@@ -424,6 +436,8 @@ def open_store(
     views: Sequence[View] = (),
     index: bool = True,
     projection: Projection | None = None,
+    embedder: str | Embedder | None = None,
+    embed: bool = False,
     runtime: Runtime = SYSTEM,
 ) -> Store:
     """Open the store at `location`: a path or `dir:PATH` for a folder, `sqlite:PATH` for a file.
@@ -433,7 +447,10 @@ def open_store(
     first commit. `encoding` of new sessions in a folder is "zst" (compressed, the default) or "raw"
     (plain lines). `views` are folds of yours, kept beside every session's; each has its own name.
     A thread keeps an index for `sessions` and `search`; with `index=False` there is neither.
-    `projection` is a column of yours in the listing.
+    `projection` is a column of yours in the listing. `embedder` turns texts into vectors, for search
+    by meaning: an object, or a name as `perdure.embedding.embedder_of` takes it. It is made when it
+    is needed; without one, that of the vectors that are there answers. With `embed` a thread embeds
+    what is written here, soon, and nobody waits for it.
 
     Raises:
         InvalidValue: the location or an option is not known, or a view cannot be.
@@ -442,5 +459,7 @@ def open_store(
     if encoding is not None and (type(encoding) is not str or encoding not in ("zst", "raw")):
         raise InvalidValue("encoding", f"{values.shown(encoding)} is not 'zst' or 'raw'")
     backend = open_backend(location, runtime=runtime, encoding=encoding)
-    cataloguing = cataloguing_of(backend, projection, runtime) if index else None
+    cataloguing = None
+    if index:
+        cataloguing = cataloguing_of(backend, projection, embedder, runtime, embeds=embed)
     return Store(backend, runtime=runtime, pack=pack, views=views, cataloguing=cataloguing)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import apsw
 
 from perdure.catalog.contract import (
+    Candidate,
     Candidates,
     Catalog,
     Change,
@@ -19,11 +20,11 @@ from perdure.catalog.contract import (
     Sums,
 )
 from perdure.catalog.query import Query
-from perdure.catalog.sqlite import listing, putting, searching
-from perdure.catalog.sqlite.connections import FilePlace
+from perdure.catalog.sqlite import listing, putting, saying, searching
 from perdure.catalog.sqlite.filters import namespace_of
-from perdure.catalog.sqlite.places import MemoryPlace, Place
-from perdure.catalog.sqlite.schema import ask, cell, text
+from perdure.catalog.sqlite.schema import IndexTables
+from perdure.databases.cells import ask, cell, text
+from perdure.databases.derived import FilePlace, MemoryPlace, Place
 from perdure.model.record import Position
 from perdure.runtime import SYSTEM, Runtime
 
@@ -41,10 +42,11 @@ class SqliteCatalog(Catalog):
         self, folder: str | None, *, runtime: Runtime = SYSTEM, read_only: bool = False
     ) -> None:
         """Name the folder, or None for one in memory; nothing is opened or created."""
+        tables = IndexTables()
         self._place: Place = (
-            MemoryPlace(runtime)
+            MemoryPlace(tables, runtime)
             if folder is None
-            else FilePlace(folder, runtime, read_only=read_only)
+            else FilePlace(folder, tables, runtime, read_only=read_only)
         )
 
     @property
@@ -167,6 +169,18 @@ class SqliteCatalog(Catalog):
                 db, namespace, scope, query, mode=mode, after=after, limit=limit
             )
         )
+
+    def digests(self, namespace: str, scope: Scope) -> Collection[int]:
+        """See `Catalog.digests`."""
+        return self._place.read(lambda db: saying.digests(db, namespace, scope))
+
+    def saying(self, namespace: str, scope: Scope, digests: Collection[int]) -> list[Candidate]:
+        """See `Catalog.saying`."""
+        return self._place.read(lambda db: saying.saying(db, namespace, scope, digests))
+
+    def unsaid(self, digests: Collection[int]) -> list[int]:
+        """See `Catalog.unsaid`."""
+        return self._place.read(lambda db: saying.unsaid(db, digests))
 
     # --- the medium -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import apsw
 
 from perdure.catalog.contract import Filters
 from perdure.catalog.sqlite.rows import MANY_MEMBERS, at_pointer, member_digest, same
-from perdure.catalog.sqlite.schema import ask, cell, cells, clamped, numbers, pack, sql, unpack
+from perdure.databases.cells import ask, cell, cells, clamped, numbers, pack, sql, unpack
 
 __all__ = ["KNOWN", "Chosen", "chosen", "few", "namespace_of", "register"]
 

@@ -10,7 +10,7 @@ from perdure.catalog.contract import SORTS, Covered, Filters, Listed, Sums
 from perdure.catalog.query import Query
 from perdure.catalog.sqlite.filters import KNOWN, Chosen, chosen, few, namespace_of
 from perdure.catalog.sqlite.rows import SORT_COLUMNS, listed_of, sort_key
-from perdure.catalog.sqlite.schema import (
+from perdure.databases.cells import (
     Kinds,
     ask,
     cell,

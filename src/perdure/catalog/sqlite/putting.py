@@ -19,7 +19,7 @@ from perdure.catalog.sqlite.rows import (
     members,
     words_of,
 )
-from perdure.catalog.sqlite.schema import ask, cell, clamped, numbers, optional, sql
+from perdure.databases.cells import ask, cell, clamped, numbers, optional, sql
 
 __all__ = ["put", "put_note", "remove"]
 

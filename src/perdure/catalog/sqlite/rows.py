@@ -12,7 +12,8 @@ import msgspec
 
 from perdure.catalog.analysis import analyse
 from perdure.catalog.contract import Listed
-from perdure.catalog.sqlite.schema import (
+from perdure.catalog.units import BARRIER
+from perdure.databases.cells import (
     BIGGEST,
     cell,
     clamped,
@@ -20,7 +21,6 @@ from perdure.catalog.sqlite.schema import (
     pack,
     unpack,
 )
-from perdure.catalog.units import BARRIER
 
 __all__ = [
     "COLD",

@@ -1,51 +1,17 @@
-"""The tables of an index, and how values stand in their cells.
-
-Texts stand as bytes, lone surrogates included, so that two ids never share a row. Every number has
-64 bits; what has more stands as the nearest that has not.
-"""
-
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+"""The tables of an index."""
 
 import apsw
-import msgspec
 
 from perdure.catalog.analysis import TOKENIZER
 from perdure.catalog.analysis import VERSION as ANALYSIS
+from perdure.catalog.sqlite import filters, ranking
+from perdure.databases.cells import ask
+from perdure.databases.derived import Tables
 
-__all__ = [
-    "APPLICATION_ID",
-    "BIGGEST",
-    "RULES",
-    "VERSION",
-    "Kinds",
-    "ask",
-    "cell",
-    "cells",
-    "check",
-    "clamped",
-    "create",
-    "drop",
-    "numbers",
-    "optional",
-    "pack",
-    "sql",
-    "text",
-    "unpack",
-]
-
-APPLICATION_ID = int.from_bytes(b"pdIx", "big")
-"""In the header of the file; tells our files from those of other programs."""
-
-VERSION = 1
-"""The file's `user_version`: of the tables below. SQLite calls a file 0 that has none."""
+__all__ = ["RULES", "IndexTables"]
 
 RULES = f"{ANALYSIS} {TOKENIZER}"
 """What the tokens in an index depend on; one that was made by others is made anew."""
-
-BIGGEST = 2**63 - 1
-_SMALLEST = -(2**63)
 
 _TABLES = (
     # Counters: the last version, passage and session that were given a number.
@@ -161,6 +127,7 @@ _TABLES = (
         call INTEGER
     ) STRICT""",
     "CREATE INDEX by_event ON passages (session, seq)",
+    "CREATE INDEX by_digest ON passages (digest)",
     # The stretches of time in which something was said; `searching.STRETCH_BITS` is their length.
     "CREATE TABLE stretches (number INTEGER PRIMARY KEY) STRICT",
     # Row by row the tokens of `passages`; in `scope` those that say whose passage it is.
@@ -175,183 +142,39 @@ _TABLES = (
 _EXPECTED = frozenset(" ".join(sql.split()) for sql in _TABLES)
 
 
-def create(connection: apsw.Connection, version: int) -> None:
-    """Make all of it in an empty file, within the transaction that is open.
+class IndexTables(Tables):
+    """See `_TABLES`."""
 
-    The first change gets a version behind `version`.
-    """
-    for sql in _TABLES:
-        connection.execute(" ".join(sql.split()))
-    connection.execute("INSERT INTO facts VALUES (?, ?, 0, 0)", (RULES, version))
-    connection.pragma("application_id", APPLICATION_ID)
-    connection.pragma("user_version", VERSION)
+    name = "index.sqlite"
+    application_id = int.from_bytes(b"pdIx", "big")
+    version = 2
 
+    def prepare(self, connection: apsw.Connection) -> None:
+        """See `Tables.prepare`."""
+        # First: of damaged tables, who asks for FTS5 is only told that there is none.
+        super().prepare(connection)
+        filters.register(connection)
+        ranking.register(connection)
 
-def drop(connection: apsw.Connection) -> None:
-    """Remove every table, within the transaction that is open, whatever they are."""
-    query = (
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%'"
-        " ESCAPE '\\' ORDER BY sql NOT LIKE 'CREATE VIRTUAL%'"
-    )
-    for (name,) in connection.execute(query).fetchall():
-        # What belongs to a virtual table goes with it.
-        connection.execute('DROP TABLE IF EXISTS "{}"'.format(str(name).replace('"', '""')))
+    def create(self, connection: apsw.Connection, version: int) -> None:
+        """See `Tables.create`."""
+        for sql in _TABLES:
+            connection.execute(" ".join(sql.split()))
+        connection.execute("INSERT INTO facts VALUES (?, ?, 0, 0)", (RULES, version))
+        connection.pragma("application_id", self.application_id)
+        connection.pragma("user_version", self.version)
 
+    def check(self, connection: apsw.Connection) -> bool:
+        """See `Tables.check`."""
+        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
+        for sql in _EXPECTED - found:
+            raise apsw.CorruptError(f"{sql[:40]!r} is not there, or is another one")
+        rules = ask(connection, "SELECT rules FROM facts")
+        if len(rules) != 1:
+            raise apsw.CorruptError("its rules are not there")
+        return bool(rules[0][0] == RULES)
 
-def check(connection: apsw.Connection) -> bool:
-    """Whether what the index holds was made by the rules of today.
-
-    Raises:
-        apsw.CorruptError: its tables are not the ones that `create` makes.
-
-    """
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
-    for sql in _EXPECTED - found:
-        raise apsw.CorruptError(f"{sql[:40]!r} is not there, or is another one")
-    rules = ask(connection, "SELECT rules FROM facts")
-    if len(rules) != 1:
-        raise apsw.CorruptError("its rules are not there")
-    return bool(rules[0][0] == RULES)
-
-
-# --- cells ----------------------------------------------------------------------------------------
-
-
-Kinds = type | tuple[type, ...]
-"""What a cell may be."""
-
-
-def ask(
-    db: apsw.Connection,
-    query: str,
-    bindings: dict[str, Any] | Sequence[Any] = (),
-    kinds: Sequence[Kinds] = (),
-) -> list[tuple[Any, ...]]:
-    """All rows of an answer.
-
-    Raises:
-        apsw.CorruptError: a cell is of none of the types that `kinds` names for its column; a
-            damaged page may say so.
-
-    """
-    rows = db.execute(query, bindings).fetchall()
-    for row in rows if kinds else ():
-        for value, kind in zip(row, kinds, strict=True):
-            if not isinstance(value, kind):
-                raise apsw.CorruptError("a row has cells of another type than its columns")
-    return rows
-
-
-def sql(*parts: str) -> str:
-    """A statement made of parts that stand in this package alone; values are bound."""
-    return " ".join(parts)
-
-
-def clamped(number: int) -> int:
-    """The nearest number that SQLite can hold."""
-    return max(_SMALLEST, min(BIGGEST, number))
-
-
-def cell(text: str) -> bytes:
-    """A text as it stands in a column."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def optional(text: str | None) -> bytes | None:
-    """As `cell`; None stands as it is."""
-    return None if text is None else text.encode("utf-8", "surrogatepass")
-
-
-def text(cell: object) -> str:
-    """The text of a cell.
-
-    Raises:
-        apsw.CorruptError: no text of ours stands so.
-
-    """
-    if not isinstance(cell, bytes):
-        raise apsw.CorruptError("a cell that holds a text holds something else")
-    try:
-        return cell.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise apsw.CorruptError(f"a cell holds no text: {error}") from error
-
-
-def cells(texts: Iterable[str]) -> str:
-    """Texts to be compared with cells: `IN (SELECT unhex(value) FROM json_each(:name))`.
-
-    So a statement is the same whatever the number of texts, and has to be prepared once.
-    """
-    return json.dumps([cell(text).hex() for text in texts])
-
-
-def numbers(found: Iterable[int]) -> str:
-    """Numbers to be compared with cells: `IN (SELECT value FROM json_each(:name))`."""
-    return f"[{','.join(map(str, found))}]"
-
-
-# --- values ---------------------------------------------------------------------------------------
-
-_TEXT, _NUMBER, _PAIRS = 1, 2, 3
-_DEPTH_MAX = 200
-_encoder = msgspec.msgpack.Encoder()
-
-
-def _from_extension(code: int, data: memoryview) -> Any:
-    if code == _TEXT:
-        return bytes(data).decode("utf-8", "surrogatepass")
-    if code == _NUMBER:
-        return int(bytes(data), 16)
-    return dict(_decoder.decode(data))
-
-
-_decoder = msgspec.msgpack.Decoder(ext_hook=_from_extension)
-
-
-def pack(value: Any) -> bytes:
-    """Any JSON value as bytes; what is none is kept as well as it can be."""
-    try:
-        return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return _encoder.encode(_packable(value, 0))
-
-
-def unpack(packed: object) -> Any:
-    """What `pack` was given.
-
-    Raises:
-        apsw.CorruptError: it was given nothing that would stand so.
-
-    """
-    if not isinstance(packed, bytes):
-        raise apsw.CorruptError("a cell that holds a value holds something else")
-    try:
-        return _decoder.decode(packed)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise apsw.CorruptError(f"a cell holds no value: {error}") from error
-
-
-def _packable(value: Any, depth: int) -> Any:
-    """The same with what MessagePack has no form for in a form of ours."""
-    if isinstance(value, str):
-        return (
-            value
-            if value.isascii()
-            else msgspec.msgpack.Ext(_TEXT, value.encode("utf-8", "surrogatepass"))
-        )
-    if value is None or isinstance(value, bool | float):
-        return value
-    if isinstance(value, int):
-        if _SMALLEST <= value <= BIGGEST:
-            return value
-        return msgspec.msgpack.Ext(_NUMBER, f"{value:x}".encode())
-    if depth < _DEPTH_MAX:
-        if isinstance(value, dict):
-            pairs = [
-                (_packable(str(name), depth), _packable(each, depth + 1))
-                for name, each in value.items()
-            ]
-            return msgspec.msgpack.Ext(_PAIRS, _encoder.encode(pairs))
-        if isinstance(value, list | tuple):
-            return [_packable(each, depth + 1) for each in value]
-    return None
+    def counted(self, connection: apsw.Connection) -> int:
+        """See `Tables.counted`."""
+        ((version,),) = ask(connection, "SELECT version FROM facts", (), [int])
+        return int(version)

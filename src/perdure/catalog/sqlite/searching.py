@@ -24,9 +24,9 @@ from perdure.catalog.sqlite.ranking import (
     session_token,
     stretch_token,
 )
-from perdure.catalog.sqlite.schema import BIGGEST, ask, cell, cells, clamped, numbers, sql, text
+from perdure.databases.cells import BIGGEST, ask, cell, cells, clamped, numbers, sql, text
 
-__all__ = ["candidates", "in_order"]
+__all__ = ["COLUMNS", "KINDS", "NAMED", "candidate_of", "candidates", "in_order", "sessions_of"]
 
 Mode = Literal["all", "any"]
 
@@ -110,15 +110,15 @@ def candidates(
     capped = len(hits) > newest
     best = heapq.nsmallest(most, hits[:newest], key=lambda hit: (-hit[1], -hit[0]))
     rows = _rows(db, [id for id, _ in best])
-    found = [_candidate(rows[id], score) for id, score in best]
+    found = [candidate_of(rows[id], score) for id, score in best]
     return Candidates(found, capped)
 
 
 _JOIN = "CROSS JOIN passages AS p ON p.id = texts.rowid"
-_COLUMNS = "s.id, p.seq, k.name, a.name, p.time, p.digest, p.call"
+COLUMNS = "s.id, p.seq, k.name, a.name, p.time, p.digest, p.call"
 _MAYBE = (int, type(None))
-_KINDS = (bytes, int, bytes, (bytes, type(None)), int, int, _MAYBE)
-_NAMED = (
+KINDS = (bytes, int, bytes, (bytes, type(None)), int, int, _MAYBE)
+NAMED = (
     "CROSS JOIN sessions AS s ON s.number = p.session"
     " CROSS JOIN names AS k ON k.number = p.kind LEFT JOIN names AS a ON a.number = p.agent"
 )
@@ -126,14 +126,15 @@ _NAMED = (
 
 def _rows(db: apsw.Connection, ids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
     source = "FROM json_each(:ids) AS j CROSS JOIN passages AS p ON p.id = j.value"
-    query = sql("SELECT p.id,", _COLUMNS, source, _NAMED)
-    rows = ask(db, query, {"ids": numbers(ids)}, (int, *_KINDS))
+    query = sql("SELECT p.id,", COLUMNS, source, NAMED)
+    rows = ask(db, query, {"ids": numbers(ids)}, (int, *KINDS))
     if len(rows) < len(ids):
         raise apsw.CorruptError("a passage that is found is not there")
     return {row[0]: row[1:] for row in rows}
 
 
-def _candidate(row: tuple[Any, ...], relevance: float) -> Candidate:
+def candidate_of(row: tuple[Any, ...], relevance: float) -> Candidate:
+    """The passage of a row of `COLUMNS`, which are of the types `KINDS`."""
     session, seq, kind, agent, time, digest, call = row
     told = None if agent is None else text(agent)
     return Candidate(text(session), seq, text(kind), told, time, digest, call, relevance)
@@ -264,7 +265,7 @@ def _add_sessions(
         bound = (namespace, cells(filters.without))
         found = [number for (number,) in ask(db, query, bound, [int])]
     else:
-        found = _sessions(db, namespace, filters)
+        found = sessions_of(db, namespace, filters)
         if not found:
             return None
     if _by_tokens(db, len(found), match):
@@ -294,7 +295,7 @@ def _by_tokens(db: apsw.Connection, sessions: int, match: str) -> bool:
     return False
 
 
-def _sessions(db: apsw.Connection, namespace: int, filters: Filters) -> list[int]:
+def sessions_of(db: apsw.Connection, namespace: int, filters: Filters) -> list[int]:
     """The numbers of the sessions that the filters let through."""
     which = chosen(namespace, filters)
     known = few(db, which)
@@ -342,7 +343,7 @@ def in_order(
                 break
             rows += ordered.rows(left[:size])
             left = left[size:]
-    return Candidates([_candidate(row, 0.0) for row in rows[:limit]], capped=False)
+    return Candidates([candidate_of(row, 0.0) for row in rows[:limit]], capped=False)
 
 
 class _Ordered:
@@ -394,14 +395,14 @@ class _Ordered:
             scoped = scoped._replace(all_of=[*scoped.all_of, tokens])
         query = sql(
             "SELECT",
-            _COLUMNS,
+            COLUMNS,
             "FROM texts",
             _JOIN,
-            _NAMED,
+            NAMED,
             "WHERE texts MATCH :match",
             scoped.where,
             self._behind,
             "ORDER BY s.id, p.seq, p.digest, k.name LIMIT :limit",
         )
         bound = {**self._bound, "match": scoped.match(self._match)}
-        return ask(self._db, query, bound, _KINDS)
+        return ask(self._db, query, bound, KINDS)

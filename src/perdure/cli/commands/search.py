@@ -7,6 +7,7 @@ from perdure.catalog.passages import KINDS
 from perdure.cli import output
 from perdure.cli.chosen import meant
 from perdure.cli.finding import (
+    embedder_option,
     indexed,
     local_time,
     programs_meant,
@@ -15,6 +16,7 @@ from perdure.cli.finding import (
 )
 from perdure.cli.options import json_option, opened
 from perdure.store.found import Found, Hit
+from perdure.store.nearness import MODES
 
 __all__ = ["command"]
 
@@ -43,6 +45,14 @@ _TITLE_CHARS = 60
 @time_options("Said")
 @click.option("--cwd", metavar="PATH", help="Only in sessions of this folder, or below it.")
 @click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="By the words, by the meaning, or by both; auto is both where `perdure embed` was run.",
+)
+@embedder_option
+@click.option(
     "--sort",
     type=click.Choice(["relevance", "seq"]),
     default="relevance",
@@ -67,6 +77,8 @@ def command(
     since: str | None,
     until: str | None,
     cwd: str | None,
+    mode: str,
+    embedder: str | None,
     sort: str,
     k: int,
     after: str | None,
@@ -78,16 +90,17 @@ def command(
     the last word may be the beginning of one. Ids may be cut short where nothing else begins so.
     Messages, thinking, tool calls and their results, errors, answers that broke off, jobs,
     channels, triggers, sub-agents, states, artifacts, summaries and titles are searched. Where
-    nothing has all words, what has some of them is shown, and that is said. `perdure log ID --from
-    SEQ` shows what stands around a hit.
+    nothing has all words, what has some of them is shown, and that is said. With the vectors that
+    `perdure embed` makes, passages that mean the same in other words are found as well. `perdure
+    log ID --from SEQ` shows what stands around a hit.
 
     JSON: {hits: [{session, seq, kind, agent, time, score, snippet, spans: [[start, end]], cut:
     [before, after], title, cwd}], cursor: text or null, mode, fallback: bool, capped: bool,
-    ignored: [text], coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}}. Spans count
-    characters of the snippet; capped says that the words are so common that only the newest hits
-    were ranked.
+    ignored: [text], coverage: {sessions, indexed, skipped, reasons: [[id, reason]]}, model: text or
+    null, warnings: [text]}. Spans count characters of the snippet; capped says that there are more
+    hits than were ranked; mode is keyword, semantic or hybrid.
     """
-    store = opened(ctx)
+    store = opened(ctx, embedder=embedder)
     found = store.search(
         " ".join(query),
         session=[meant(store, id) for id in session] or None,
@@ -98,6 +111,7 @@ def command(
         since=since,
         until=until,
         cwd=cwd,
+        mode=mode,
         sort=sort,
         k=k,
         after=after,
@@ -121,7 +135,9 @@ def _print(found: Found) -> None:
         _print_hit(hit)
     if not found.hits:
         output.line("nothing was found")
-    if found.capped:
+    for warning in found.warnings:
+        output.warning(warning)
+    if found.capped and found.model is None:
         output.warning("these words are very common: only the newest of their hits were ranked")
     if found.cursor is not None:
         output.warning(f"more: --after {found.cursor}")

@@ -1,4 +1,4 @@
-"""Where an index is, and one that is in memory."""
+"""Where a derived database is, and one that is in memory."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.catalog.sqlite import filters, ranking, schema
-from perdure.catalog.sqlite.files import VERSION_BYTES, WAIT_MS
+from perdure.databases.derived.files import VERSION_BYTES, WAIT_MS
+from perdure.databases.derived.tables import Tables
 from perdure.databases.forks import undivided
 from perdure.databases.opening import configure, renew
 from perdure.errors import StorageUnavailable
@@ -22,19 +22,19 @@ Question = Callable[[apsw.Connection], T]
 
 
 class Place(ABC):
-    """Where an index is. Methods may be called from any thread."""
+    """Where it is. Methods may be called from any thread."""
 
     path: str | None = None
 
     @abstractmethod
     def read(self, question: Question[T]) -> T:
-        """The answer from one state of the index; from an empty one if there is none."""
+        """The answer from one state of it; from an empty one if there is none."""
 
     @abstractmethod
     def write(self, change: Question[T], *, make: bool = True) -> T | None:
         """What a change gives that is made in one transaction.
 
-        Without `make` it is None, and nothing is changed, where there is no index yet. `change` may
+        Without `make` it is None, and nothing is changed, where there is none yet. `change` may
         be called more than once, each time on what is stored then.
         """
 
@@ -51,13 +51,10 @@ class Place(ABC):
         """Release what is open; what comes later opens it again."""
 
 
-def prepare(connection: apsw.Connection, wait_ms: int = WAIT_MS) -> None:
+def prepare(connection: apsw.Connection, tables: Tables, wait_ms: int = WAIT_MS) -> None:
     """What every connection needs."""
     configure(connection, wait_ms)
-    # Of damaged tables, who asks for FTS5 is only told that there is none.
-    connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-    filters.register(connection)
-    ranking.register(connection)
+    tables.prepare(connection)
 
 
 def roll_back(connection: apsw.Connection) -> None:
@@ -67,12 +64,12 @@ def roll_back(connection: apsw.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def begin_anew(connection: apsw.Connection, version: int | None) -> None:
+def begin_anew(connection: apsw.Connection, tables: Tables, version: int | None) -> None:
     """Begin anew within the file, and go on counting versions if there is no new beginning."""
     if version is None:
-        ((version,),) = schema.ask(connection, "SELECT version FROM facts")
-    schema.drop(connection)
-    schema.create(connection, version)
+        version = tables.counted(connection)
+    tables.drop(connection)
+    tables.create(connection, version)
 
 
 @contextmanager
@@ -81,14 +78,15 @@ def _in_memory() -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        raise StorageUnavailable("an index in memory", str(error)) from error
+        raise StorageUnavailable("a database in memory", str(error)) from error
 
 
 class MemoryPlace(Place):
-    """An index in memory. It is gone when it is closed."""
+    """One in memory. It is gone when it is closed."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, tables: Tables, runtime: Runtime) -> None:
         """Nothing is made yet."""
+        self._tables = tables
         self._runtime = runtime
         self._lock = threading.RLock()
         self._connection: apsw.Connection | None = None
@@ -96,9 +94,9 @@ class MemoryPlace(Place):
     def _opened(self) -> apsw.Connection:
         if self._connection is None:
             made = apsw.Connection(":memory:")
-            prepare(made)
+            prepare(made, self._tables)
             made.execute("BEGIN")
-            schema.create(made, int(self._runtime.token(VERSION_BYTES), 16))
+            self._tables.create(made, int(self._runtime.token(VERSION_BYTES), 16))
             made.execute("COMMIT")
             self._connection = made
         renew(self._connection)
@@ -123,7 +121,7 @@ class MemoryPlace(Place):
 
     def begin_anew(self) -> None:
         """See `Place.begin_anew`."""
-        self.write(lambda connection: begin_anew(connection, None))
+        self.write(lambda connection: begin_anew(connection, self._tables, None))
 
     def size(self) -> int:
         """See `Place.size`."""

@@ -1,4 +1,4 @@
-"""An index in a file: the connections to it, and the transactions on them.
+"""A derived database in a file: the connections to it, and the transactions on them.
 
 A few idle connections are kept. Each is used only while the file that it is open on is the one at
 the name, and none lives through a fork.
@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 
 import apsw
 
-from perdure.catalog.sqlite import schema
-from perdure.catalog.sqlite.files import FLAGS, WAIT_MS, IndexFile, Stillness, meant_by
-from perdure.catalog.sqlite.places import (
+from perdure.databases import forks
+from perdure.databases.derived.files import FLAGS, WAIT_MS, DerivedFile, Stillness, meant_by
+from perdure.databases.derived.places import (
     MemoryPlace,
     Place,
     Question,
@@ -21,7 +21,7 @@ from perdure.catalog.sqlite.places import (
     prepare,
     roll_back,
 )
-from perdure.databases import forks
+from perdure.databases.derived.tables import Tables
 from perdure.databases.forks import undivided
 from perdure.databases.meaning import Moved, Nonsense, Unread, replaced
 from perdure.databases.network import refuse_network
@@ -63,16 +63,17 @@ class _Held(NamedTuple):
 
 
 class FilePlace(Place):
-    """An index in a file."""
+    """One in a file."""
 
-    def __init__(self, folder: str, runtime: Runtime, *, read_only: bool) -> None:
+    def __init__(self, folder: str, tables: Tables, runtime: Runtime, *, read_only: bool) -> None:
         """Name the folder; nothing is opened."""
-        self._file = IndexFile(folder, runtime)
+        self._tables = tables
+        self._file = DerivedFile(folder, tables, runtime)
         self.path = self._file.path
         self._read_only = read_only
         self._idle: list[_Held] = []
         self._damaged: tuple[int, int] | None = None
-        self._nothing = MemoryPlace(runtime)
+        self._nothing = MemoryPlace(tables, runtime)
         _open_places.add(self)
 
     def size(self) -> int:
@@ -161,7 +162,7 @@ class FilePlace(Place):
         connection: apsw.Connection | None = None
         try:
             connection = apsw.Connection(name, flags=flags | FLAGS)
-            prepare(connection, WAIT_MS)
+            prepare(connection, self._tables, WAIT_MS)
             # Until it is known that the WAL which it opens is that of its file.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.pragma("cache_size", -_CACHE_KIB)
@@ -196,7 +197,7 @@ class FilePlace(Place):
 
         Raises:
             Unread: they are those of an older version, or were filled by other rules.
-            As `IndexFile.refuse`.
+            As `DerivedFile.refuse`.
 
         """
         connection = held.connection
@@ -205,7 +206,7 @@ class FilePlace(Place):
             return held
         version = int(connection.pragma("user_version"))
         self._file.refuse(int(connection.pragma("application_id")), version)
-        if version < schema.VERSION or not schema.check(connection):
+        if version < self._tables.version or not self._tables.check(connection):
             raise _Outdated
         return held._replace(shape=shape)
 
@@ -341,7 +342,7 @@ class FilePlace(Place):
             connection: apsw.Connection | None = None
             try:
                 connection = apsw.Connection(file.path, flags=FLAGS | apsw.SQLITE_OPEN_READWRITE)
-                prepare(connection, WAIT_MS)
+                prepare(connection, self._tables, WAIT_MS)
                 connection.execute("BEGIN IMMEDIATE")
                 if self._file.identity() == file.identity:
                     self._renew_within(connection)
@@ -363,12 +364,12 @@ class FilePlace(Place):
         version = int(connection.pragma("user_version"))
         self._file.refuse(int(connection.pragma("application_id")), version)
         # Otherwise somebody else was faster.
-        if version < schema.VERSION or not schema.check(connection):
-            begin_anew(connection, self._file.first_version())
+        if version < self._tables.version or not self._tables.check(connection):
+            begin_anew(connection, self._tables, self._file.first_version())
 
     def begin_anew(self) -> None:
         """See `Place.begin_anew`."""
-        self.write(lambda connection: begin_anew(connection, None), make=False)
+        self.write(lambda connection: begin_anew(connection, self._tables, None), make=False)
         with suppress(StorageUnavailable):
             self._give_room_back()
 
@@ -384,7 +385,7 @@ class FilePlace(Place):
 
 
 class _Outdated(Exception):
-    """The index is of an older version, or was filled by other rules."""
+    """It is of an older version, or was filled by other rules."""
 
 
 def _close(held: _Held) -> None:

@@ -1,6 +1,6 @@
-"""`index.sqlite` on its medium: looked at before it is opened, made whole, set aside when damaged.
+"""The file on its medium: looked at before it is opened, made whole, set aside when damaged.
 
-A file gets its name when it is complete, so that at the name stands an index, or what is none of
+A file gets its name when it is complete, so that at the name stands a whole one, or what is none of
 ours, or nothing. What is only out of date is begun anew within itself: SQLite keeps beside a file
 what belongs to it, by name, so that a file should lose its name only where it is of no use any
 more.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from perdure.catalog.sqlite import schema
+from perdure.databases.derived.tables import Tables
 from perdure.databases.meaning import Nonsense, busy, meaning
 from perdure.databases.network import refuse_network
 from perdure.databases.opening import (
@@ -35,24 +35,21 @@ from perdure.errors import (
 )
 from perdure.runtime import Runtime
 
-__all__ = ["FLAGS", "NAME", "VERSION_BYTES", "WAIT_MS", "IndexFile", "Stillness", "meant_by"]
+__all__ = ["FLAGS", "VERSION_BYTES", "WAIT_MS", "DerivedFile", "Stillness", "meant_by"]
 
-NAME = "index.sqlite"
 WAIT_MS = 10_000
 """Every writer waits for every other one's change."""
 
 FLAGS = apsw.SQLITE_OPEN_NOFOLLOW
 """Of every connection."""
 
-_NEW = f".{NAME}.new"
-_ASIDE = f"{NAME}.damaged-"
 VERSION_BYTES = 6
 
 Stillness = tuple[int, ...]
 
 
 def meant_by(error: BaseException, errno: int, path: str) -> Exception | None:
-    """What an error of SQLite means: what cannot be of a sound index is damage, too.
+    """What an error of SQLite means: what cannot be of a sound file is damage, too.
 
     None if it is none of SQLite's.
     """
@@ -66,13 +63,17 @@ def meant_by(error: BaseException, errno: int, path: str) -> Exception | None:
     return meaning(error, errno, path, WAIT_MS)
 
 
-class IndexFile:
+class DerivedFile:
     """The file in a folder; nothing is opened here but to be made or set aside."""
 
-    def __init__(self, folder: str, runtime: Runtime) -> None:
+    def __init__(self, folder: str, tables: Tables, runtime: Runtime) -> None:
         """Name the folder; nothing is touched yet."""
         self.folder_path = folder
-        self.path = f"{folder}/{NAME}"
+        self.tables = tables
+        self.name = tables.name
+        self.path = f"{folder}/{self.name}"
+        self._new = f".{self.name}.new"
+        self._aside = f"{self.name}.damaged-"
         self.runtime = runtime
         self._place = Path(self.path)
         self._wal = Path(f"{self.path}-wal")
@@ -132,12 +133,12 @@ class IndexFile:
         return self._file(folder)
 
     def _file(self, folder: Folder) -> DatabaseFile | None:
-        status = check_private(folder, NAME, self.runtime.uid())
+        status = check_private(folder, self.name, self.runtime.uid())
         if status is None or not status.st_size:
             return None
         for suffix in SIBLINGS:
-            check_private(folder, NAME + suffix, self.runtime.uid())
-        file = DatabaseFile(folder, NAME, resolved(folder.path, NAME), status)
+            check_private(folder, self.name + suffix, self.runtime.uid())
+        file = DatabaseFile(folder, self.name, resolved(folder.path, self.name), status)
         found = marks(file.path, status.st_size)
         if found is None:
             # Perhaps it could not be read just now.
@@ -156,19 +157,19 @@ class IndexFile:
             FormatUnsupported: written by a newer version.
 
         """
-        if application != schema.APPLICATION_ID:
+        if application != self.tables.application_id:
             raise UnsafeFile(
                 self.path,
                 f"is a database of another program (application id {application})",
                 hint="move it away, and perdure begins a new one",
             )
-        if version > schema.VERSION:
-            raise FormatUnsupported(self.path, found=version, supported=schema.VERSION)
+        if version > self.tables.version:
+            raise FormatUnsupported(self.path, found=version, supported=self.tables.version)
 
     # --- making -----------------------------------------------------------------------------------
 
     def make(self) -> None:
-        """Put an empty index at the name, if nothing is there.
+        """Put an empty one at the name, if nothing is there.
 
         Raises:
             StorageUnavailable: there is no folder, or it is on a network file system.
@@ -180,36 +181,36 @@ class IndexFile:
             raise StorageUnavailable(self.folder_path, "there is no such folder") from error
         with folder:
             refuse_network(self.folder_path, self.path)
-            resolved(folder.path, NAME)
+            resolved(folder.path, self.name)
             with self._alone(folder):
-                status = folder.stat(NAME)
+                status = folder.stat(self.name)
                 if status is None or not status.st_size:
                     self._build(folder)
 
     def first_version(self) -> int:
-        """A number behind which versions are counted: no two indexes shall count alike."""
+        """A number behind which versions are counted: no two files shall count alike."""
         return int(self.runtime.token(VERSION_BYTES), 16)
 
     def _build(self, folder: Folder) -> None:
         # What is left of a file that is gone, SQLite would take for what belongs to the new one.
         for name in (
-            *(NAME + each for each in SIBLINGS),
-            _NEW,
-            *(_NEW + each for each in SIBLINGS),
+            *(self.name + each for each in SIBLINGS),
+            self._new,
+            *(self._new + each for each in SIBLINGS),
         ):
             folder.remove(name)
-        folder.create(_NEW, b"")
-        path = resolved(folder.path, _NEW)
+        folder.create(self._new, b"")
+        path = resolved(folder.path, self._new)
         connection: apsw.Connection | None = None
         try:
             connection = apsw.Connection(path, flags=FLAGS | apsw.SQLITE_OPEN_READWRITE)
             configure(connection, WAIT_MS)
             # It has another name: what a crash leaves of it is removed by the next one.
             connection.pragma("journal_mode", "memory")
-            # So that room which an index took that was cleared can be given back.
+            # So that room which was taken and cleared can be given back.
             connection.pragma("auto_vacuum", "incremental")
             connection.execute("BEGIN IMMEDIATE")
-            schema.create(connection, self.first_version())
+            self.tables.create(connection, self.first_version())
             connection.execute("COMMIT")
             # Last: a WAL would keep the old name.
             mode = connection.pragma("journal_mode", "wal")
@@ -219,10 +220,10 @@ class IndexFile:
         finally:
             if connection is not None:
                 connection.close(True)
-        left = (folder.stat(_NEW + each) for each in SIBLINGS)
+        left = (folder.stat(self._new + each) for each in SIBLINGS)
         if mode != "wal" or any(each is not None and each.st_size for each in left):
             raise StorageUnavailable(self.path, "could not be made whole", hint="try again")
-        folder.move(_NEW, folder, NAME)
+        folder.move(self._new, folder, self.name)
         folder.sync()
 
     # --- setting aside ----------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class IndexFile:
 
         """
         try:
-            read_through(resolved(self.folder_path, NAME), self.path)
+            read_through(resolved(self.folder_path, self.name), self.path)
         except StorageUnavailable:
             # What is gone meanwhile is no failing medium.
             if self.identity() is not None:
@@ -253,16 +254,16 @@ class IndexFile:
             except FileNotFoundError:
                 return
             stack.enter_context(self._alone(folder))
-            status = folder.stat(NAME)
+            status = folder.stat(self.name)
             if status is None or (status.st_dev, status.st_ino) != damaged:
                 return
-            before = [name for name in folder.names() if name.startswith(_ASIDE)]
+            before = [name for name in folder.names() if name.startswith(self._aside)]
             moment = self.runtime.now_ms()
-            while f"{_ASIDE}{moment}" in before:
+            while f"{self._aside}{moment}" in before:
                 moment += 1
             for suffix in ("", *SIBLINGS):
-                if folder.stat(NAME + suffix) is not None:
-                    folder.move(NAME + suffix, folder, f"{_ASIDE}{moment}{suffix}")
+                if folder.stat(self.name + suffix) is not None:
+                    folder.move(self.name + suffix, folder, f"{self._aside}{moment}{suffix}")
             folder.sync()
             with suppress(PerdureError):
                 for name in before:

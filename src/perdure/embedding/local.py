@@ -1,0 +1,112 @@
+"""Models in a folder of this machine, read by the packages that trained them.
+
+Nothing is downloaded and no code of a model is run: a folder is read, and weights that would have
+to be unpickled are refused.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from perdure.embedding.contract import Embedder
+from perdure.errors import EmbedderUnavailable, InvalidValue
+from perdure.lenses.registry import told
+from perdure.runtime import Runtime
+
+__all__ = ["LocalEmbedder", "Model2VecEmbedder", "SentenceTransformersEmbedder"]
+
+_PIECE_BYTES = 1 << 20
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+
+
+class LocalEmbedder(Embedder):
+    """A model in a folder; `model` has a digest of all files in it."""
+
+    name: str
+    package: str
+
+    def __init__(self, folder: str, runtime: Runtime) -> None:
+        """Load the model.
+
+        Raises:
+            EmbedderUnavailable: the package is not installed, the folder is not there, or holds no
+                model that it can read.
+
+        """
+        if not folder:
+            hint = f"{self.name}:/path/to/the/model"
+            raise InvalidValue("embedder", f"{self.name} needs a folder", hint=hint)
+        home = runtime.environment("HOME")
+        whole = f"{home}{folder[1:]}" if home and folder.startswith("~/") else folder
+        self.spec = f"{self.name}:{Path(whole).absolute()}"
+        if not Path(whole).is_dir():
+            hint = "give a folder of this machine; nothing is downloaded"
+            raise EmbedderUnavailable(self.spec, "there is no such folder", hint=hint)
+        try:
+            module = import_module(self.package)
+        except ImportError as error:
+            hint = f"install the package {self.package.replace('_', '-')}"
+            raise EmbedderUnavailable(self.spec, f"{told(error)}", hint=hint) from error
+        try:
+            self._model = self._load(module, whole)
+            # What a model says of its own dimension is not always what it gives.
+            self.dimension = len(self.embed_query("text"))
+            found = _digest(Path(whole))
+        except EmbedderUnavailable:
+            raise
+        except Exception as error:  # a package may raise anything
+            reason = f"its model cannot be read: {told(error)}"
+            raise EmbedderUnavailable(self.spec, reason) from error
+        self.model = f"{self.name}/{Path(whole).absolute().name}/{found}/{self.dimension}"
+
+    @abstractmethod
+    def _load(self, module: Any, folder: str) -> Any:
+        """The model in a folder, by its package."""
+
+    def embed_documents(self, texts: Sequence[str]) -> Any:
+        """See `Embedder.embed_documents`."""
+        return self._model.encode(list(texts))
+
+    def embed_query(self, text: str) -> Any:
+        """See `Embedder.embed_query`."""
+        return self._model.encode([text])[0]
+
+
+class Model2VecEmbedder(LocalEmbedder):
+    """A static model of the package model2vec."""
+
+    name = package = "model2vec"
+
+    def _load(self, module: Any, folder: str) -> Any:
+        return module.StaticModel.from_pretrained(folder)
+
+
+class SentenceTransformersEmbedder(LocalEmbedder):
+    """A model of the package sentence-transformers."""
+
+    name, package = "sentence-transformers", "sentence_transformers"
+
+    def _load(self, module: Any, folder: str) -> Any:
+        if any(path for pattern in _PICKLES for path in Path(folder).rglob(pattern)):
+            hint = "convert them to safetensors, and take the others away"
+            raise EmbedderUnavailable(self.spec, "its weights are pickles", hint=hint)
+        return module.SentenceTransformer(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
+        )
+
+
+def _digest(folder: Path) -> str:
+    """Of the names and the bytes of all files in a folder."""
+    found = blake2b(digest_size=8)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                found.update(piece)
+    return found.hexdigest()

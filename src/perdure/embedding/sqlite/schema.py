@@ -1,0 +1,81 @@
+"""The tables of `vectors.sqlite`."""
+
+import apsw
+
+from perdure.databases.cells import ask
+from perdure.databases.derived import Tables
+from perdure.embedding.blocks import VERSION as BLOCKS
+
+__all__ = ["VectorTables"]
+
+_RULES = f"blocks {BLOCKS}"
+"""What was embedded depends on this, beside the passages; what depends on other rules is made anew."""
+
+_TABLES = (
+    # Versions rise with every change, from that of birth on, which is random; removals with each
+    # change that takes vectors away; `last` is the last number that a vector was given.
+    """CREATE TABLE facts (
+        rules TEXT NOT NULL,
+        birth INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        removals INTEGER NOT NULL,
+        last INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE models (
+        number INTEGER PRIMARY KEY,
+        name BLOB NOT NULL UNIQUE,
+        spec BLOB NOT NULL,
+        dimension INTEGER NOT NULL,
+        complete INTEGER NOT NULL,
+        vectors INTEGER NOT NULL
+    ) STRICT""",
+    # Apart from the vectors: all of them are read to find the few that are compared in full.
+    """CREATE TABLE sketches (
+        id INTEGER PRIMARY KEY,
+        model INTEGER NOT NULL,
+        digest INTEGER NOT NULL,
+        part INTEGER NOT NULL,
+        sketch BLOB NOT NULL
+    ) STRICT""",
+    "CREATE UNIQUE INDEX by_text ON sketches (model, digest, part)",
+    "CREATE TABLE vectors (id INTEGER PRIMARY KEY, half BLOB NOT NULL) STRICT",
+    """CREATE TABLE readings (
+        model INTEGER NOT NULL,
+        namespace BLOB NOT NULL,
+        session BLOB NOT NULL,
+        version INTEGER NOT NULL,
+        PRIMARY KEY (model, namespace, session)
+    ) STRICT, WITHOUT ROWID""",
+)
+_EXPECTED = frozenset(" ".join(sql.split()) for sql in _TABLES)
+
+
+class VectorTables(Tables):
+    """See `_TABLES`."""
+
+    name = "vectors.sqlite"
+    application_id = int.from_bytes(b"pdVe", "big")
+    version = 1
+
+    def create(self, connection: apsw.Connection, version: int) -> None:
+        """See `Tables.create`."""
+        for sql in _TABLES:
+            connection.execute(" ".join(sql.split()))
+        connection.execute("INSERT INTO facts VALUES (?, ?, ?, 0, 0)", (_RULES, version, version))
+        connection.pragma("application_id", self.application_id)
+        connection.pragma("user_version", self.version)
+
+    def check(self, connection: apsw.Connection) -> bool:
+        """See `Tables.check`."""
+        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
+        for sql in _EXPECTED - found:
+            raise apsw.CorruptError(f"{sql[:40]!r} is not there, or is another one")
+        rules = ask(connection, "SELECT rules FROM facts")
+        if len(rules) != 1:
+            raise apsw.CorruptError("its rules are not there")
+        return bool(rules[0][0] == _RULES)
+
+    def counted(self, connection: apsw.Connection) -> int:
+        """See `Tables.counted`."""
+        ((version,),) = ask(connection, "SELECT version FROM facts", (), [int])
+        return int(version)

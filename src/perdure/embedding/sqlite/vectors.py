@@ -1,0 +1,365 @@
+"""`SqliteVectors`: the contract of `perdure.embedding.vectors`, each call one transaction."""
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+
+from perdure.databases.cells import ask, cell, cells, numbers, sql, text
+from perdure.databases.derived import FilePlace, MemoryPlace, Place
+from perdure.embedding.sqlite.schema import VectorTables
+from perdure.embedding.vectors import Made, Model, Near, Vectors
+from perdure.errors import InvalidValue
+from perdure.runtime import SYSTEM, Runtime
+
+__all__ = ["EXACT_MAX", "RESCORED", "SqliteVectors"]
+
+EXACT_MAX = 2_000
+"""So many vectors are compared in full; of more, those whose sketches are nearest."""
+
+RESCORED, _RESCORED_SHARE = 1_000, 50
+"""So many of the nearest sketches are compared in full, or one in so many, if that is more."""
+
+_PAGE = 10_000
+_HALF_BYTES = 2
+
+
+class _Known(NamedTuple):
+    """The sketches of a model as they were read last.
+
+    Attributes:
+        model: its number.
+        origin: what tells one file from another, and whether anything was removed since.
+        sketches: `perdure.embedding.arithmetic.Sketches`.
+
+    """
+
+    model: int
+    origin: tuple[int, int]
+    sketches: Any
+
+
+class SqliteVectors(Vectors):
+    """Vectors in the file `vectors.sqlite` of a folder, or in memory.
+
+    Of each model that is asked the sketches stay in memory: 40 bytes and a bit for each number of a
+    vector, so 7 MB for 100,000 vectors of 256 numbers. What is compared in full is read.
+    """
+
+    def __init__(
+        self, folder: str | None, *, runtime: Runtime = SYSTEM, read_only: bool = False
+    ) -> None:
+        """Name the folder, or None for one in memory; nothing is opened or created."""
+        tables = VectorTables()
+        self._place: Place = (
+            MemoryPlace(tables, runtime)
+            if folder is None
+            else FilePlace(folder, tables, runtime, read_only=read_only)
+        )
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+
+    # --- models -----------------------------------------------------------------------------------
+
+    def models(self) -> list[Model]:
+        """See `Vectors.models`."""
+        query = (
+            "SELECT name, spec, dimension, complete, vectors FROM models"
+            " ORDER BY complete DESC, number DESC"
+        )
+        kinds = (bytes, bytes, int, int, int)
+        rows = self._place.read(lambda db: ask(db, query, (), kinds))
+        return [
+            Model(text(name), text(spec), dimension, bool(complete), vectors)
+            for name, spec, dimension, complete, vectors in rows
+        ]
+
+    def begin(self, name: str, spec: str, dimension: int) -> None:
+        """See `Vectors.begin`."""
+        if self._place.read(lambda db: _number(db, name)) is not None:
+            return
+
+        def change(db: apsw.Connection) -> None:
+            if _number(db, name) is None:
+                _count(db)
+                query = (
+                    "INSERT INTO models (name, spec, dimension, complete, vectors)"
+                    " VALUES (?, ?, ?, 0, 0)"
+                )
+                db.execute(query, (cell(name), cell(spec), dimension))
+
+        self._place.write(change)
+
+    def complete(self, name: str) -> bool:
+        """See `Vectors.complete`."""
+        left = (
+            "SELECT count(*) FROM readings AS o WHERE o.model <> ? AND NOT EXISTS ("
+            "SELECT 1 FROM readings AS n WHERE n.model = ? AND n.namespace = o.namespace"
+            " AND n.session = o.session)"
+        )
+
+        def change(db: apsw.Connection) -> bool:
+            number = _known_number(db, name)
+            if ask(db, left, (number, number)) != [(0,)]:
+                return False
+            _count(db, removed=True)
+            db.execute("UPDATE models SET complete = 1 WHERE number = ?", (number,))
+            ids = "SELECT id FROM sketches WHERE model <> ?"
+            db.execute(sql("DELETE FROM vectors WHERE id IN (", ids, ")"), (number,))
+            for table, column in (
+                ("sketches", "model"),
+                ("readings", "model"),
+                ("models", "number"),
+            ):
+                db.execute(sql("DELETE FROM", table, "WHERE", column, "<> ?"), (number,))
+            return True
+
+        alone = "SELECT count(*), min(complete) FROM models"
+        if self._place.read(lambda db: ask(db, alone)) == [(1, 1)]:
+            return True
+        return bool(self._place.write(change))
+
+    # --- vectors ----------------------------------------------------------------------------------
+
+    def missing(self, name: str, digests: Collection[int]) -> set[int]:
+        """See `Vectors.missing`."""
+        query = (
+            "SELECT j.value FROM json_each(?) AS j CROSS JOIN sketches AS s"
+            " ON s.model = ? AND s.digest = j.value"
+        )
+
+        def found(db: apsw.Connection) -> set[int]:
+            number = _number(db, name)
+            left = set(digests)
+            for page in _pages(list(left)) if number is not None else ():
+                left -= {digest for (digest,) in ask(db, query, (numbers(page), number), [int])}
+            return left
+
+        return self._place.read(found)
+
+    def put(self, name: str, made: Sequence[Made], vectors: Any) -> int:
+        """See `Vectors.put`."""
+        from perdure.embedding.arithmetic import halves, sketches  # noqa: PLC0415 - brings numpy
+
+        rows = [*zip(made, sketches(vectors), halves(vectors), strict=True)]
+
+        def change(db: apsw.Connection) -> int:
+            number = _known_number(db, name)
+            ((dimension,),) = ask(
+                db, "SELECT dimension FROM models WHERE number = ?", (number,), [int]
+            )
+            if vectors.shape[1] != dimension:
+                reason = f"are of {vectors.shape[1]} numbers, and those of the model of {dimension}"
+                raise InvalidValue("vectors", reason)
+            ((first,),) = ask(db, "SELECT last FROM facts", (), [int])
+            last = int(first)
+            for (digest, part), sketch, half in rows:
+                # What is kept already stays: somebody else may have been faster.
+                query = "INSERT OR IGNORE INTO sketches VALUES (?, ?, ?, ?, ?)"
+                db.execute(query, (last + 1, number, digest, part, sketch))
+                if db.changes():
+                    last += 1
+                    db.execute("INSERT INTO vectors VALUES (?, ?)", (last, half))
+            _count(db)
+            db.execute("UPDATE facts SET last = ?", (last,))
+            query = "UPDATE models SET vectors = vectors + ? WHERE number = ?"
+            db.execute(query, (last - first, number))
+            return last - int(first)
+
+        return self._place.write(change) or 0
+
+    def kept(self, name: str) -> Iterator[list[int]]:
+        """See `Vectors.kept`."""
+        query = (
+            "SELECT DISTINCT digest FROM sketches WHERE model = ? AND digest > ?"
+            " ORDER BY digest LIMIT ?"
+        )
+        last = -(2**63) - 1
+        while True:
+            after = max(last, -(2**63))
+
+            def page(db: apsw.Connection, after: int = after) -> list[int]:
+                found = ask(db, query, (_number(db, name), after, _PAGE), [int])
+                return [digest for (digest,) in found]
+
+            digests = self._place.read(page)
+            if not digests:
+                return
+            last = digests[-1]
+            yield digests
+
+    def remove(self, name: str, digests: Collection[int]) -> None:
+        """See `Vectors.remove`."""
+
+        def change(db: apsw.Connection) -> None:
+            number = _known_number(db, name)
+            which = (
+                "SELECT id FROM sketches WHERE model = ?"
+                " AND digest IN (SELECT value FROM json_each(?))"
+            )
+            bound = (number, numbers(digests))
+            for table in ("vectors", "sketches"):
+                db.execute(sql("DELETE FROM", table, "WHERE id IN (", which, ")"), bound)
+            query = "UPDATE models SET vectors = vectors - ? WHERE number = ?"
+            db.execute(query, (db.changes(), number))
+            # What is not there any more may be said again.
+            db.execute("UPDATE readings SET version = -1 WHERE model = ?", (number,))
+            _count(db, removed=True)
+
+        if digests:
+            self._place.write(change, make=False)
+
+    # --- readings ---------------------------------------------------------------------------------
+
+    def reading(self, name: str, namespace: str, session: str) -> int | None:
+        """See `Vectors.reading`."""
+        query = (
+            "SELECT version FROM readings"
+            " WHERE model = (SELECT number FROM models WHERE name = ?)"
+            " AND namespace = ? AND session = ?"
+        )
+        bound = (cell(name), cell(namespace), cell(session))
+        for (version,) in self._place.read(lambda db: ask(db, query, bound, [int])):
+            return int(version)
+        return None
+
+    def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
+        """See `Vectors.put_reading`."""
+
+        def change(db: apsw.Connection) -> None:
+            bound = (_known_number(db, name), cell(namespace), cell(session), version)
+            db.execute("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?)", bound)
+
+        self._place.write(change)
+
+    def readings(self, name: str, namespace: str) -> int:
+        """See `Vectors.readings`."""
+        query = (
+            "SELECT count(*) FROM readings"
+            " WHERE model = (SELECT number FROM models WHERE name = ?) AND namespace = ?"
+        )
+        bound = (cell(name), cell(namespace))
+        ((count,),) = self._place.read(lambda db: ask(db, query, bound, [int]))
+        return int(count)
+
+    def keep_readings(self, namespace: str, sessions: Collection[str]) -> None:
+        """See `Vectors.keep_readings`."""
+        which = (
+            "FROM readings WHERE namespace = ?"
+            " AND session NOT IN (SELECT unhex(value) FROM json_each(?))"
+        )
+        bound = (cell(namespace), cells(sessions))
+        count = sql("SELECT count(*)", which)
+        if self._place.read(lambda db: ask(db, count, bound)) != [(0,)]:
+            self._place.write(lambda db: db.execute(sql("DELETE", which), bound), make=False)
+
+    # --- search -----------------------------------------------------------------------------------
+
+    def nearest(
+        self, name: str, query: Any, digests: Collection[int] | None, most: int
+    ) -> list[Near]:
+        """See `Vectors.nearest`."""
+        if most <= 0:
+            return []
+        return self._place.read(lambda db: self._nearest(db, name, query, digests, most))
+
+    def _nearest(
+        self, db: apsw.Connection, name: str, query: Any, digests: Collection[int] | None, most: int
+    ) -> list[Near]:
+        number = _number(db, name)
+        if number is None:
+            return []
+        if digests is not None and len(digests) <= EXACT_MAX:
+            which = (
+                "SELECT s.digest, s.part, v.half FROM json_each(:digests) AS j"
+                " CROSS JOIN sketches AS s ON s.model = :model AND s.digest = j.value"
+                " CROSS JOIN vectors AS v ON v.id = s.id"
+            )
+            return _compared(db, which, {"digests": numbers(digests), "model": number}, query, most)
+        sketches = self._sketches(db, name, number, len(query))
+        places = None if digests is None else sketches.among(list(digests))
+        count = len(sketches.ids) if places is None else len(places)
+        rescored = max(RESCORED, 4 * most, count // _RESCORED_SHARE)
+        closest = sketches.closest(query, places, rescored)
+        which = (
+            "SELECT s.digest, s.part, v.half FROM json_each(:ids) AS j"
+            " CROSS JOIN sketches AS s ON s.id = j.value CROSS JOIN vectors AS v ON v.id = s.id"
+        )
+        ids = numbers(sorted(sketches.ids[closest].tolist()))
+        return _compared(db, which, {"ids": ids}, query, most)
+
+    def _sketches(self, db: apsw.Connection, name: str, number: int, dimension: int) -> Any:
+        """All sketches of a model; only those that are new are read."""
+        from perdure.embedding.arithmetic import Sketches  # noqa: PLC0415 - brings numpy
+
+        ((birth, removals),) = ask(db, "SELECT birth, removals FROM facts", (), [int, int])
+        origin = (birth, removals)
+        with self._lock:
+            known = self._known.get(name)
+            if known is None or (known.model, known.origin) != (number, origin):
+                known = _Known(number, origin, Sketches.none(dimension))
+            sketches = known.sketches
+            query = "SELECT id, digest, part, sketch FROM sketches WHERE model = ? AND id > ?"
+            last = int(sketches.ids[-1]) if len(sketches.ids) else 0
+            rows = ask(db, query, (number, last), (int, int, int, bytes))
+            words = 8 * sketches.bits.shape[1]
+            if any(len(row[3]) != words for row in rows):
+                raise apsw.CorruptError("a sketch is of another length than those of its model")
+            sketches = sketches.and_these(rows)
+            # One model answers at a time.
+            self._known = {name: _Known(number, origin, sketches)}
+            return sketches
+
+    # --- the medium -------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """See `Vectors.size`."""
+        return self._place.size()
+
+    def close(self) -> None:
+        """See `Vectors.close`."""
+        self._known = {}
+        self._place.close()
+
+
+def _number(db: apsw.Connection, name: str) -> int | None:
+    rows = ask(db, "SELECT number FROM models WHERE name = ?", (cell(name),), [int])
+    return int(rows[0][0]) if rows else None
+
+
+def _known_number(db: apsw.Connection, name: str) -> int:
+    number = _number(db, name)
+    if number is None:
+        raise InvalidValue("model", "was never begun, or was removed meanwhile")
+    return number
+
+
+def _count(db: apsw.Connection, *, removed: bool = False) -> None:
+    query = "UPDATE facts SET version = version + 1, removals = removals + ?"
+    db.execute(query, (int(removed),))
+
+
+def _pages(digests: Sequence[int]) -> Iterator[Sequence[int]]:
+    for at in range(0, len(digests), _PAGE):
+        yield digests[at : at + _PAGE]
+
+
+def _compared(
+    db: apsw.Connection, which: str, bound: dict[str, Any], query: Any, most: int
+) -> list[Near]:
+    """The nearest passages of some rows, compared in full."""
+    from perdure.embedding.arithmetic import best, scores  # noqa: PLC0415 - brings numpy
+
+    rows = ask(db, which, bound, (int, int, bytes))
+    if any(len(half) != _HALF_BYTES * len(query) for _, _, half in rows):
+        raise apsw.CorruptError("a vector is of another length than those of its model")
+    found = scores(query, [half for _, _, half in rows])
+    near: dict[int, Near] = {}
+    for place in best(found, len(rows)):
+        digest, part, _ = rows[place]
+        if digest not in near:
+            near[digest] = Near(digest, part, float(found[place]))
+            if len(near) == most:
+                break
+    return list(near.values())

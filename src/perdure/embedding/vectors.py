@@ -1,0 +1,134 @@
+"""The contract of where vectors are kept, so that another index can stand behind it.
+
+What is kept is derived: it can be deleted at any time, and is made again from the logs. A vector is
+known by its model and by the digest of what it was made of, whoever said that: what is said twice
+is embedded once. So a session is nothing to it; which passages say something, the catalog knows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Made", "Model", "Near", "Vectors"]
+
+
+class Model(NamedTuple):
+    """A model whose vectors are kept.
+
+    Attributes:
+        name: `Embedder.model`.
+        spec: what its embedder is made from.
+        dimension: of its vectors.
+        complete: all that was to be embedded once was; until then an older one goes on answering.
+        vectors: how many there are.
+
+    """
+
+    name: str
+    spec: str
+    dimension: int
+    complete: bool
+    vectors: int
+
+
+class Made(NamedTuple):
+    """What a vector was made of: the digest of a passage, and the number of the piece of it."""
+
+    digest: int
+    part: int
+
+
+class Near(NamedTuple):
+    """A passage that is near to a query.
+
+    Attributes:
+        digest: of the passage.
+        part: the number of its piece that is nearest.
+        score: cosine of the angle between both, -1 to 1.
+
+    """
+
+    digest: int
+    part: int
+    score: float
+
+
+class Vectors(ABC):
+    """Vectors of passages, by model.
+
+    Methods may be called from any thread, and several processes may use one store of vectors. All
+    raise StorageFull, StorageUnavailable, UnsafeFile or FormatUnsupported where the medium refuses;
+    what makes no sense any more is set aside and begun anew.
+    """
+
+    @abstractmethod
+    def models(self) -> list[Model]:
+        """The models, those that are complete first, and of these the one begun last first."""
+
+    @abstractmethod
+    def begin(self, name: str, spec: str, dimension: int) -> None:
+        """See that vectors of a model can be put, if they cannot yet."""
+
+    @abstractmethod
+    def complete(self, name: str) -> bool:
+        """Let a model answer from now on, if it was given all sessions that another one was.
+
+        Then the vectors of all others go. Returns whether it answers.
+        """
+
+    @abstractmethod
+    def missing(self, name: str, digests: Collection[int]) -> set[int]:
+        """Those of the digests of which a model has no vector."""
+
+    @abstractmethod
+    def put(self, name: str, made: Sequence[Made], vectors: Any) -> int:
+        """Keep vectors, all of them in one step; how many were new.
+
+        `vectors` are rows as `perdure.embedding.arithmetic.checked` gives them. All pieces of a
+        passage belong into one call: one that has a vector counts as embedded.
+
+        Raises:
+            InvalidValue: the model was never begun, or has vectors of another dimension.
+
+        """
+
+    @abstractmethod
+    def nearest(
+        self, name: str, query: Any, digests: Collection[int] | None, most: int
+    ) -> list[Near]:
+        """The nearest passages, each once by its nearest piece, the nearest first.
+
+        `query` is a row as above. `digests`: of these alone; None: of all.
+        """
+
+    @abstractmethod
+    def kept(self, name: str) -> Iterator[list[int]]:
+        """The digests of which there are vectors, some thousands at a time."""
+
+    @abstractmethod
+    def remove(self, name: str, digests: Collection[int]) -> None:
+        """Forget the vectors of these."""
+
+    @abstractmethod
+    def reading(self, name: str, namespace: str, session: str) -> int | None:
+        """Which version of a session, as the catalog counts them, was embedded to its end."""
+
+    @abstractmethod
+    def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
+        """Note that a session was embedded to its end, as far as it was this version."""
+
+    @abstractmethod
+    def readings(self, name: str, namespace: str) -> int:
+        """How many sessions of a namespace were embedded to their ends."""
+
+    @abstractmethod
+    def keep_readings(self, namespace: str, sessions: Collection[str]) -> None:
+        """Forget what was noted of all other sessions of a namespace, for all models."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes on the medium."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held open; a call afterwards opens it again."""

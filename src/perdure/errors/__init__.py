@@ -1,0 +1,68 @@
+"""The one error tree: what went wrong, where, what to do, and whether trying again can help.
+
+Every error that leaves perdure descends from `PerdureError`. Each class carries its facts as
+attributes, a `hint` that says what to do, and `retryable`: whether the same call may succeed later
+without anybody changing anything. Errors of the operating system and of libraries are translated at
+the edge where they occur and kept as `__cause__`.
+"""
+
+from perdure.errors.appending import (
+    EffectFailed,
+    EffectUnknown,
+    KeyConflict,
+    SessionClosed,
+    StaleWriter,
+    StorageFull,
+    StorageUnavailable,
+    StoreClosed,
+)
+from perdure.errors.calling import (
+    InvalidValue,
+    PersistenceDisabled,
+)
+from perdure.errors.copying import (
+    SessionDiverged,
+)
+from perdure.errors.embedding import EmbedderFaulty, EmbedderUnavailable
+from perdure.errors.opening import (
+    FormatUnsupported,
+    PresetUnknown,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    UnsafeFile,
+    WorkspaceMissing,
+)
+from perdure.errors.reading import (
+    ContentDamaged,
+    ContentExpired,
+    SessionDamaged,
+)
+from perdure.errors.tree import PerdureError
+
+__all__ = [
+    "ContentDamaged",
+    "ContentExpired",
+    "EffectFailed",
+    "EffectUnknown",
+    "EmbedderFaulty",
+    "EmbedderUnavailable",
+    "FormatUnsupported",
+    "InvalidValue",
+    "KeyConflict",
+    "PerdureError",
+    "PersistenceDisabled",
+    "PresetUnknown",
+    "SessionBusy",
+    "SessionClosed",
+    "SessionDamaged",
+    "SessionDiverged",
+    "SessionExists",
+    "SessionNotFound",
+    "StaleWriter",
+    "StorageFull",
+    "StorageUnavailable",
+    "StoreClosed",
+    "UnsafeFile",
+    "WorkspaceMissing",
+]

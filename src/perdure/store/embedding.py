@@ -1,0 +1,218 @@
+"""Making the vectors of what was said: only what has none, and so that it can stop anywhere.
+
+A passage is embedded whole or not at all, and a session is noted as embedded behind its last one.
+Who begins again, after a kill or an error, makes what is missing.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from perdure.catalog.contract import Catalog, Filters, Scope
+from perdure.catalog.passages import Passage
+from perdure.embedding import Embedder
+from perdure.embedding.blocks import blocks_of
+from perdure.embedding.vectors import Made, Vectors
+from perdure.errors import PerdureError
+from perdure.model import values
+from perdure.runtime import Runtime
+from perdure.store.passage_texts import PassageTexts
+
+__all__ = ["Embedded", "Embedding", "Pace"]
+
+Progress = Callable[[int, int], None]
+
+_MINUTE_SECONDS = 60.0
+
+
+class Embedded(NamedTuple):
+    """What an embedding came to.
+
+    Attributes:
+        model: the model, as answers name it.
+        sessions: how many sessions were asked for.
+        read: how many of them had something new.
+        passages: how many passages were embedded.
+        vectors: how many vectors were made for them.
+        complete: whether this model answers searches now; another one does until it has as many
+            sessions.
+        failed: sessions that could not be read, with the reason.
+
+    """
+
+    model: str
+    sessions: int
+    read: int
+    passages: int
+    vectors: int
+    complete: bool
+    failed: tuple[tuple[str, str], ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {**self._asdict(), "failed": [list(each) for each in self.failed]}
+
+
+class Pace:
+    """Lets so many calls through in a minute, evenly; None: all."""
+
+    def __init__(self, per_minute: float | None, runtime: Runtime) -> None:
+        """The first call waits for nothing."""
+        self._seconds = 0.0 if per_minute is None else _MINUTE_SECONDS / per_minute
+        self._runtime = runtime
+        self._next = 0.0
+
+    def wait(self) -> None:
+        """Wait for the turn of the next call."""
+        now = self._runtime.monotonic()
+        if now < self._next:
+            self._runtime.sleep(self._next - now)
+        self._next = max(now, self._next) + self._seconds
+
+
+class _UnreadError(Exception):
+    """A session cannot be read; the others can."""
+
+
+class _Pending(NamedTuple):
+    """A passage that waits for its vectors, and the texts of its pieces."""
+
+    digest: int
+    texts: list[str]
+
+
+class Embedding:
+    """Brings the vectors of one model up to date, for sessions of one namespace."""
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        embedder: Embedder,
+        texts: PassageTexts,
+        *,
+        namespace: str,
+        pace: Pace,
+    ) -> None:
+        """Nothing is read or made."""
+        self._vectors = vectors
+        self._embedder = embedder
+        self._texts = texts
+        self._namespace = namespace
+        self._pace = pace
+        self._pending: list[_Pending] = []
+        self._waiting = 0
+        self._done: list[tuple[str, int]] = []
+        self._passages = self._made = 0
+
+    def embed(
+        self,
+        catalog: Catalog,
+        ids: Collection[str] | None,
+        progress: Progress | None = None,
+        going_on: Callable[[], bool] = lambda: True,
+    ) -> Embedded:
+        """Embed what these sessions say, or all, as far as the catalog knows it.
+
+        Vectors that nothing says any more go, if all sessions are looked at. `going_on` is asked
+        before each call of the embedder; what was made until then is kept.
+
+        Raises:
+            PerdureError: the embedder or the medium refuses.
+
+        """
+        embedder, vectors = self._embedder, self._vectors
+        vectors.begin(embedder.model, embedder.spec, embedder.dimension)
+        there = [entry.session for entry in catalog.entries(self._namespace)]
+        due = there if ids is None else [*dict.fromkeys(ids)]
+        read, failed = 0, []
+        for number, session in enumerate(due):
+            if progress is not None:
+                progress(number, len(due))
+            if not going_on():
+                break
+            try:
+                read += self._session(catalog, session, going_on)
+            except _UnreadError as error:
+                failed.append((session, str(error)))
+        else:
+            self._flush(going_on)
+            if ids is None:
+                vectors.keep_readings(self._namespace, there)
+                self._forget(catalog)
+        if progress is not None:
+            progress(len(due), len(due))
+        complete = vectors.complete(embedder.model)
+        told = (self._passages, self._made, complete, tuple(failed))
+        return Embedded(embedder.model, len(due), read, *told)
+
+    def _session(self, catalog: Catalog, session: str, going_on: Callable[[], bool]) -> bool:
+        """Take what a session says that has no vectors; whether there was something."""
+        standing = catalog.standing(self._namespace, session)
+        if standing is None:
+            raise _UnreadError("there is no such session")
+        name = self._embedder.model
+        if self._vectors.reading(name, self._namespace, session) == standing.version:
+            return False
+        said = catalog.digests(self._namespace, Scope(Filters(ids=[session])))
+        missing = self._vectors.missing(name, said)
+        missing -= {each.digest for each in self._pending}
+        found = bool(missing)
+        if missing:
+            for passage in self._said(session):
+                if passage.digest in missing:
+                    missing.discard(passage.digest)
+                    self._take(passage.digest, passage.text, going_on)
+                    if not missing:
+                        break
+        self._done.append((session, standing.version))
+        return found
+
+    def _said(self, session: str) -> Iterator[Passage]:
+        try:
+            yield from self._texts.all(session)
+        except PerdureError as error:
+            raise _UnreadError(error.message) from error
+
+    def _take(self, digest: int, text: str, going_on: Callable[[], bool]) -> None:
+        pieces = [values.text(text[block.start : block.end]) for block in blocks_of(text)]
+        self._pending.append(_Pending(digest, pieces))
+        self._waiting += len(pieces)
+        if self._waiting >= self._embedder.batch:
+            self._flush(going_on)
+
+    def _flush(self, going_on: Callable[[], bool]) -> None:
+        """Make the vectors of what waits, and note the sessions that are done with it."""
+        pending, self._pending, self._waiting = self._pending, [], 0
+        whole: list[_Pending] = []
+        for each in pending:
+            if whole and sum(len(one.texts) for one in (*whole, each)) > self._embedder.batch:
+                self._make(whole)
+                whole = []
+            if not going_on():
+                return
+            whole.append(each)
+        self._make(whole)
+        done, self._done = self._done, []
+        for session, version in done:
+            self._vectors.put_reading(self._embedder.model, self._namespace, session, version)
+
+    def _make(self, passages: list[_Pending]) -> None:
+        from perdure.embedding.arithmetic import checked, joined  # noqa: PLC0415 - brings numpy
+
+        embedder = self._embedder
+        texts = [text for each in passages for text in each.texts]
+        rows = []
+        for at in range(0, len(texts), embedder.batch):
+            some = texts[at : at + embedder.batch]
+            self._pace.wait()
+            given = embedder.embed_documents(some)
+            rows.append(checked(given, len(some), embedder.dimension, embedder.spec))
+        if rows:
+            made = [Made(each.digest, part) for each in passages for part in range(len(each.texts))]
+            self._made += self._vectors.put(embedder.model, made, joined(rows))
+            self._passages += len(passages)
+
+    def _forget(self, catalog: Catalog) -> None:
+        """Take away the vectors of what no session of any namespace says any more."""
+        name = self._embedder.model
+        for digests in self._vectors.kept(name):
+            self._vectors.remove(name, catalog.unsaid(digests))

@@ -1,0 +1,176 @@
+"""Search by meaning: the passages whose vectors are nearest, alone or beside those with the words.
+
+Hybrid joins two rankings by the places that a passage has in them (reciprocal rank fusion; Cormack,
+Clarke and Büttcher, 2009): their scores are of different kinds, and cannot be compared.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from perdure.catalog.contract import Candidate, Scope
+from perdure.catalog.ranking import Ranked
+from perdure.embedding.vectors import Model, Vectors
+from perdure.errors import InvalidValue, PerdureError
+from perdure.model import values
+from perdure.store.embedders import Answering, Embedders
+from perdure.store.found import Found, cursor_of, read_cursor
+from perdure.store.indexer import Indexer
+from perdure.store.keywords import Asked, Keywords, coverage_of, question
+
+__all__ = ["FUSED", "MODES", "NEAREST", "Nearness", "fused"]
+
+MODES = ("auto", "keyword", "semantic", "hybrid")
+
+FUSED = 60
+"""The constant of reciprocal rank fusion: a place counts 1 / (60 + place), places from 1 on."""
+
+NEAREST = 200
+"""So many passages of each ranking are looked at."""
+
+_COUNT = Annotated[int, msgspec.Meta(ge=0)]
+_ALL = Scope()
+
+
+class Nearness:
+    """Finds passages of a store by what they mean."""
+
+    def __init__(self, keywords: Keywords, vectors: Vectors, embedders: Embedders) -> None:
+        """Nothing is loaded."""
+        self._keywords = keywords
+        self._vectors = vectors
+        self._embedders = embedders
+
+    def search(self, index: Indexer, asked: Asked, mode: str) -> Found:
+        """Answer in a mode of `MODES` but "keyword".
+
+        "auto" is hybrid where the sessions asked have vectors; else, and where something is wrong
+        with the embedder, it is keyword, and the answer says why.
+
+        Raises:
+            EmbedderUnavailable, EmbedderFaulty: what "semantic" and "hybrid" need is not there.
+
+        """
+        if not asked.query.text.strip():
+            return self._keywords.best(index, asked)
+        if mode != "auto":
+            return self._near(index, asked, mode)
+        if _is_of_words(asked):
+            return self._keywords.best(index, asked)
+        try:
+            if self._has_vectors(index, asked):
+                return self._near(index, asked, mode)
+            return self._keywords.best(index, asked)
+        except PerdureError as error:
+            # A page that goes on cannot be of another ranking.
+            if asked.after is not None:
+                raise
+            found = self._keywords.best(index, asked)
+            return found._replace(warnings=(str(error),))
+
+    def _near(self, index: Indexer, asked: Asked, mode: str) -> Found:
+        answering, query = self._embedders.in_time(lambda: self._query(asked))
+        return self._found(index, asked, mode, answering, query)
+
+    def _has_vectors(self, index: Indexer, asked: Asked) -> bool:
+        """Whether the sessions asked have any; only those that are named are looked at singly."""
+        models = [model for model in self._vectors.models() if model.vectors]
+        ids = asked.scope.sessions.ids
+        if ids is None or not models:
+            return bool(models)
+        read = self._vectors.reading
+        return any(
+            read(model.name, index.namespace, id) is not None for model in models for id in ids
+        )
+
+    def _query(self, asked: Asked) -> tuple[Answering, Any]:
+        from perdure.embedding.arithmetic import checked  # noqa: PLC0415 - brings numpy
+
+        answering = self._embedders.answering()
+        embedder = answering.embedder
+        given = embedder.embed_query(values.text(asked.query.text))
+        (row,) = checked([given], 1, embedder.dimension, embedder.spec)
+        return answering, row
+
+    def _found(
+        self, index: Indexer, asked: Asked, mode: str, answering: Answering, query: Any
+    ) -> Found:
+        model = answering.model
+        hybrid = mode != "semantic"
+        number = question(asked, f"{'hybrid' if hybrid else mode} {model.name}")
+        offset, fallback = 0, False
+        if asked.after is not None:
+            fallback, offset, now = read_cursor(asked.after, number, (bool, _COUNT, int))
+            asked = asked._replace(mode="any" if fallback else "all", now=now)
+        best = self._nearest(index, asked, model, query)
+        capped = len(best) >= NEAREST
+        if hybrid:
+            words, more, words_mode = self._keywords.ranked(index, asked)
+            fallback = words_mode == "any"
+            best = fused((words[:NEAREST], best))
+            capped = capped or more or len(words) > NEAREST
+        end = offset + asked.k
+        cursor = cursor_of(number, fallback, end, asked.now) if best[end:] else None
+        return Found(
+            self._keywords.hits(index, best[offset:end], asked),
+            cursor,
+            "hybrid" if hybrid else mode,
+            fallback=fallback and hybrid,
+            capped=capped,
+            ignored=asked.query.ignored,
+            coverage=coverage_of(index),
+            model=model.name,
+            warnings=self._warnings(index, model),
+        )
+
+    def _nearest(self, index: Indexer, asked: Asked, model: Model, query: Any) -> list[Ranked]:
+        catalog, scope = index.catalog, asked.scope
+        plain = scope._replace(sessions=scope.sessions._replace(since=None, until=None))
+        digests = None if plain == _ALL else catalog.digests(index.namespace, scope)
+        near = self._vectors.nearest(model.name, query, digests, NEAREST)
+        places = {each.digest: each for each in near}
+        said = catalog.saying(index.namespace, scope, places)
+        found = [Ranked(each, places[each.digest].score, places[each.digest].part) for each in said]
+        found.sort(key=lambda each: (-each.score, -each.candidate.time, *_named(each.candidate)))
+        return found[:NEAREST]
+
+    def _warnings(self, index: Indexer, model: Model) -> tuple[str, ...]:
+        """What of the sessions has no vectors."""
+        there = index.catalog.covered(index.namespace).sessions
+        read = self._vectors.readings(model.name, index.namespace)
+        if read >= there:
+            return ()
+        return (
+            f"{read} of {there} sessions have vectors; `perdure embed` makes those of the rest",
+        )
+
+
+def _is_of_words(asked: Asked) -> bool:
+    """Whether a page is asked for that goes on with an answer by words alone."""
+    if asked.after is None:
+        return False
+    try:
+        read_cursor(asked.after, question(asked, "relevance"), (bool, _COUNT, int))
+    except InvalidValue:
+        return False
+    return True
+
+
+def _named(candidate: Candidate) -> tuple[str, int, str, int]:
+    return candidate.session, candidate.seq, candidate.kind, candidate.digest
+
+
+def fused(rankings: Iterable[Sequence[Ranked]]) -> list[Ranked]:
+    """One ranking of several; of equal ones the newest comes first."""
+    scores: dict[tuple[str, int, str, int], float] = {}
+    found: dict[tuple[str, int, str, int], Ranked] = {}
+    for ranking in rankings:
+        for place, each in enumerate(ranking, 1):
+            name = _named(each.candidate)
+            scores[name] = scores.get(name, 0.0) + 1 / (FUSED + place)
+            # Where words stand is a better place to show than where a piece begins.
+            found.setdefault(name, each)
+    joined = [each._replace(score=scores[name]) for name, each in found.items()]
+    joined.sort(key=lambda each: (-each.score, -each.candidate.time, *_named(each.candidate)))
+    return joined

@@ -13,7 +13,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import appends, imports, memory, reads, resume, searching, sizes, sqlite
+from benchmarks import (
+    appends,
+    imports,
+    memory,
+    reads,
+    resume,
+    searching,
+    sizes,
+    sqlite,
+    vectors,
+)
 from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
@@ -68,6 +78,8 @@ def _measured_finding(folder: Path) -> Iterator[Row]:
     title = f"search among {searching.PASSAGES:,} passages"
     yield from section(title, "p50", "bound", searching.searches(folder))
     yield from section("commits and the index", "index", "none", searching.appends(folder))
+    title = f"search among {vectors.COUNT:,} vectors of {vectors.DIMENSION} numbers"
+    yield from section(title, "perdure", "beside", vectors.vectors(folder / "vectors"))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from perdure.embedding import Embedder
 from perdure.errors import EmbedderUnavailable
 from tests.questions.asking import Question
 from tests.questions.corpus import Corpus, open_corpus
@@ -21,12 +24,39 @@ from tests.questions.meanings import MEANINGS, BySession, by_session, meanings, 
 
 __all__ = ["EMBEDDERS", "Score", "measured", "scored", "table"]
 
-EMBEDDERS = ("offline", "hashing")
+EMBEDDERS = ("offline", "wordllama", "hashing")
 """Measured where no other is named on the command line."""
 
 _MODES = ("keyword", "semantic", "hybrid")
 _DEPTH = 50
 _SHOWN = 10
+
+
+class WordLlama(Embedder):
+    """A static model of 256 numbers, measured beside the others where its package is installed.
+
+    Its weights come from a language model whose licence is not that of the package, so perdure
+    brings it to nobody.
+    """
+
+    spec = "wordllama"
+    dimension = 256
+
+    def __init__(self) -> None:
+        try:
+            package = import_module("wordllama")
+        except ImportError as error:
+            raise EmbedderUnavailable("wordllama", "is not installed") from error
+        # Its own way to find its files asks the network.
+        place = Path(str(package.__file__)).parent
+        self._model = package.WordLlama.load(cache_dir=place, disable_download=True)
+        self.model = f"wordllama/{version('wordllama')}/{self.dimension}"
+
+    def embed_documents(self, texts: Sequence[str]) -> Any:
+        return self._model.embed(list(texts), norm=True)
+
+    def embed_query(self, text: str) -> Any:
+        return self._model.embed([text], norm=True)[0]
 
 
 class Score(NamedTuple):
@@ -95,9 +125,13 @@ def table(rows: Sequence[tuple[str, str, str, Score]]) -> str:
     return "\n".join(lines)
 
 
+def _embedder(name: str) -> str | Embedder:
+    return WordLlama() if name == WordLlama.spec else name
+
+
 def _scores(folder: Path, embedder: str) -> Iterator[tuple[str, str, Sequence[Answered]]]:
     """The answers in each mode with one embedder; those by words alone of the first one only."""
-    with open_corpus(folder / "store", embedder=embedder) as corpus:
+    with open_corpus(folder / "store", embedder=_embedder(embedder)) as corpus:
         begun = time.perf_counter()
         made = corpus.store.embed()
         seconds = time.perf_counter() - begun

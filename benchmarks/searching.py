@@ -29,6 +29,7 @@ from perdure.catalog.query import Query
 from perdure.model.event import draft
 from perdure.model.header import new_header
 from perdure.model.record import Position, seal
+from perdure.store import background
 
 __all__ = ["appends", "listings", "listings_of_file", "searches"]
 
@@ -535,13 +536,25 @@ def appends(folder: Path) -> Iterator[Row]:
     """Commits of one event and of ten, with an index that follows and without, in turns.
 
     By blocks, behind each of which the index is up to date: so that it takes its time from the
-    commits that it follows, and from no others.
+    commits that it follows, and from no others. And the same with an index, and with vectors that
+    are made at once beside it.
     """
+    yield from _beside(folder, "", {"index": True}, {"index": False})
+    # Otherwise it would wait until the commits are over.
+    usual, background.SECONDS = background.SECONDS, 0.0
+    embeds = {"embedder": "hashing", "embed": True}
+    yield from _beside(folder, ", embedded at once, beside the index alone", embeds, {})
+    background.SECONDS = usual
+
+
+def _beside(
+    folder: Path, how: str, options: Mapping[str, Any], others: Mapping[str, Any]
+) -> Iterator[Row]:
     with ExitStack() as stack:
         sessions = []
-        for index in (True, False):
-            root = folder / f"indexed-{index}"
-            store = stack.enter_context(perdure.open(root, encoding="raw", index=index))
+        for number, each in enumerate((options, others)):
+            root = folder / f"beside{len(how)}-{number}"
+            store = stack.enter_context(perdure.open(root, encoding="raw", **each))
             session = stack.enter_context(store.create("s"))
             session.append_many(turn_events(0))
             sessions.append((store, session))
@@ -550,14 +563,14 @@ def appends(folder: Path) -> Iterator[Row]:
             for block in range(BLOCKS):
                 for which in (block % 2, 1 - block % 2):
                     samples[which] += _block(*sessions[which], size, block)
-            with_index, without = map(median_us, samples)
-            if size == 1:
-                yield at_most(f"commit of {size}, p50", with_index, without, "us", FLAT)
+            ours, theirs = map(median_us, samples)
+            if size == 1 and not how:
+                yield at_most(f"commit of {size}, p50", ours, theirs, "us", FLAT)
             else:
-                # What is indexed beside many events at once takes the interpreter's time.
-                yield Row(f"commit of {size}, p50", with_index, without, "us")
+                # What is read beside many events at once takes the interpreter's time.
+                yield Row(f"commit of {size}, p50{how}", ours, theirs, "us")
             slow, quick = (_quantile(each, 0.99) for each in samples)
-            yield Row(f"commit of {size}, p99", slow, quick, "us")
+            yield Row(f"commit of {size}, p99{how}", slow, quick, "us")
 
 
 def _block(store: perdure.Store, session: perdure.Session, size: int, number: int) -> list[int]:

@@ -118,8 +118,45 @@ def test_stats_count_what_there_is(line: Line, store: perdure.Store) -> None:
     assert "coverage  indexed 2 of 2 sessions\n" in shown
 
 
+def test_what_was_embedded_is_found_by_meaning(line: Line, store: perdure.Store) -> None:
+    """`embed` says what it made, `search` by what it found, and `stats` what there is."""
+    say(store, "a", "the violin is out of tune")
+    say(store, "b", "the ship lies at the quay")
+    made = line.json("embed", "--embedder", "hashing:64")
+    assert (made["model"], made["sessions"], made["complete"]) == ("hashing/1/64", 2, True)
+    assert line("embed").stdout.endswith(
+        "2 sessions: 0 had something new, 0 vectors made by hashing/1/64\n"
+    )
+    assert line("embed", "a").stdout.startswith("1 session: 0 had something new")
+    found = line.json("search", "violinist")
+    assert (found["mode"], found["model"], found["warnings"]) == ("hybrid", "hashing/1/64", [])
+    assert found["hits"][0]["session"] == "a"
+    assert line.json("search", "violin", "--mode", "keyword")["model"] is None
+    assert line.json("stats")["models"][0]["vectors"] == made["vectors"]
+    assert f"meaning   {made['vectors']} vectors of hashing/1/64\n" in line("stats").stdout
+
+
+def test_an_embedder_that_is_not_there_is_told(line: Line, store: perdure.Store) -> None:
+    """What an embedder lacks is an error with a hint, and a warning where words can answer."""
+    say(store, "a", "the violin is out of tune")
+    assert line.error("embed", "--embedder", "nonsense")["code"] == "invalid-value"
+    wanted = ("--embedder", "model2vec:/nowhere")
+    assert line.error("embed", *wanted)["code"] == "embedder-unavailable"
+    assert line.error("search", "x", "--mode", "semantic")["code"] == "embedder-unavailable"
+    line("embed", "--embedder", "hashing")
+    found = line("search", "violin", *wanted)
+    assert "there is no such folder" in found.stderr
+    assert "«violin»" in found.stdout
+
+
 def test_a_store_that_is_not_there_has_nothing(line: Line) -> None:
     """To search, count or index what does not exist makes nothing and is no error."""
-    for arguments in (["search", "x"], ["stats"], ["reindex"], ["ls", "x"]):
+    for arguments in (
+        ["search", "x"],
+        ["stats"],
+        ["reindex"],
+        ["ls", "x"],
+        ["embed", "--embedder", "hashing"],
+    ):
         assert line(*arguments).exit_code == Exit.OK
     assert not line.location.exists()

@@ -18,6 +18,11 @@ Rows = Any
 """A numpy array of float32, one row to a vector, each of length 1 or 0."""
 
 _WORD_BYTES = 8
+_NUMBERS = "fiu"
+"""Kinds of a `numpy.dtype`."""
+
+_ROUNDED = 0.01
+"""So far from 1 the length of a vector may come to lie with 16 bits to a number."""
 
 
 def checked(found: object, count: int, dimension: int, spec: str) -> Rows:
@@ -28,8 +33,13 @@ def checked(found: object, count: int, dimension: int, spec: str) -> Rows:
 
     """
     try:
-        rows = np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+        given = np.asarray(found)
+        # Of texts and of objects it would make numbers, too.
+        if given.dtype.kind not in _NUMBERS:
+            raise TypeError(given.dtype)
+        with np.errstate(all="ignore"):
+            rows = given.astype(np.float64)
+    except Exception as error:  # what it gave may be anything
         raise EmbedderFaulty(spec, "its vectors are no numbers, or not of one length") from error
     if rows.shape != (count, dimension):
         shape = " x ".join(map(str, rows.shape))
@@ -62,12 +72,17 @@ def sketches(rows: Rows) -> list[bytes]:
 
 
 def scores(query: Rows, found: Sequence[bytes]) -> Any:
-    """The cosine of the query with each of these halves."""
+    """The cosine of the query with each of these halves, -1 to 1."""
     if not found:
         return np.zeros(0, np.float32)
-    rows = np.frombuffer(b"".join(found), "<f2").reshape(len(found), -1)
-    # A damaged cell may hold what is no number; it is near to nothing.
-    return np.nan_to_num(rows.astype(np.float32) @ query, nan=-1.0, posinf=-1.0, neginf=-1.0)
+    halves = np.frombuffer(b"".join(found), "<f2").reshape(len(found), -1)
+    rows = halves.astype(np.float32)
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt((rows * rows).sum(axis=1))
+        cosines = np.clip(rows @ query, -1, 1)
+    # A damaged cell may hold what is no number, or no vector of ours; it is near to nothing.
+    sound = (np.abs(lengths - 1) <= _ROUNDED) | (lengths == 0)
+    return np.where(sound, cosines, np.float32(-1))
 
 
 def best(values: Any, most: int) -> list[int]:
@@ -83,18 +98,17 @@ def best(values: Any, most: int) -> list[int]:
 
 
 class Sketches(NamedTuple):
-    """The sketches of a model: in memory, 40 bytes and a bit for each number to a vector.
+    """The sketches of a model: in memory, 16 bytes and a bit for each number to a vector.
 
     Attributes:
         ids: the numbers of the vectors, rising.
-        digests, parts: what they were made of.
+        digests: the passages that they were made of.
         bits: a row of words to each.
 
     """
 
     ids: Any
     digests: Any
-    parts: Any
     bits: Any
 
     @staticmethod
@@ -102,18 +116,17 @@ class Sketches(NamedTuple):
         """Those of no vectors."""
         words = -(-dimension // (8 * _WORD_BYTES))
         empty = np.zeros(0, np.int64)
-        return Sketches(empty, empty, np.zeros(0, np.int16), np.zeros((0, words), np.uint64))
+        return Sketches(empty, empty, np.zeros((0, words), np.uint64))
 
-    def and_these(self, rows: Sequence[tuple[int, int, int, bytes]]) -> "Sketches":
-        """With more behind them: id, digest, part and sketch of each."""
+    def and_these(self, rows: Sequence[tuple[int, int, bytes]]) -> "Sketches":
+        """With more behind them: id, digest and sketch of each."""
         if not rows:
             return self
-        ids, digests, parts, found = zip(*rows, strict=True)
+        ids, digests, found = zip(*rows, strict=True)
         bits = np.frombuffer(b"".join(found), np.uint64).reshape(len(rows), -1)
         return Sketches(
             np.concatenate((self.ids, np.array(ids, np.int64))),
             np.concatenate((self.digests, np.array(digests, np.int64))),
-            np.concatenate((self.parts, np.array(parts, np.int16))),
             np.concatenate((self.bits, bits)),
         )
 

@@ -13,14 +13,14 @@ __all__ = ["BLOCKS_MAX", "BLOCK_CHARS", "OVERLAP_CHARS", "VERSION", "Block", "bl
 VERSION = 1
 """Counts up whenever the same text would be cut otherwise."""
 
-BLOCK_CHARS = 800
-OVERLAP_CHARS = 160
+BLOCK_CHARS = 400
+OVERLAP_CHARS = 80
 """What stands at the edge of a piece stands within the next one."""
 
-BLOCKS_MAX = 64
+BLOCKS_MAX = 128
 """Of one passage. What follows, some 40,000 characters on, is found by its words alone."""
 
-_EDGE_CHARS = 120
+_EDGE_CHARS = 60
 """So far back a place between two words is looked for."""
 
 

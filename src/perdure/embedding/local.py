@@ -14,6 +14,7 @@ from typing import Any
 from perdure.embedding.contract import Embedder
 from perdure.errors import EmbedderUnavailable, InvalidValue
 from perdure.lenses.registry import told
+from perdure.model import values
 from perdure.runtime import Runtime
 
 __all__ = ["LocalEmbedder", "Model2VecEmbedder", "SentenceTransformersEmbedder"]
@@ -50,6 +51,9 @@ class LocalEmbedder(Embedder):
         except ImportError as error:
             hint = f"install the package {self.package.replace('_', '-')}"
             raise EmbedderUnavailable(self.spec, f"{told(error)}", hint=hint) from error
+        except Exception as error:  # a package may raise anything
+            reason = f"the package {self.package} cannot be loaded: {told(error)}"
+            raise EmbedderUnavailable(self.spec, reason) from error
         try:
             self._model = self._load(module, whole)
             # What a model says of its own dimension is not always what it gives.
@@ -68,11 +72,15 @@ class LocalEmbedder(Embedder):
 
     def embed_documents(self, texts: Sequence[str]) -> Any:
         """See `Embedder.embed_documents`."""
-        return self._model.encode(list(texts))
+        try:
+            # What has no form in UTF-8, no tokenizer takes.
+            return self._model.encode([values.text(text) for text in texts])
+        except Exception as error:  # a package may raise anything
+            raise EmbedderUnavailable(self.spec, f"it failed: {told(error)}") from error
 
     def embed_query(self, text: str) -> Any:
         """See `Embedder.embed_query`."""
-        return self._model.encode([text])[0]
+        return self.embed_documents([text])[0]
 
 
 class Model2VecEmbedder(LocalEmbedder):

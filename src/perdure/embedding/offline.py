@@ -11,6 +11,7 @@ from typing import Any
 from perdure.embedding.contract import Embedder
 from perdure.errors import EmbedderUnavailable
 from perdure.lenses.registry import told
+from perdure.model import values
 
 __all__ = ["OfflineEmbedder"]
 
@@ -45,8 +46,12 @@ class OfflineEmbedder(Embedder):
 
     def embed_documents(self, texts: Sequence[str]) -> Any:
         """See `Embedder.embed_documents`."""
-        return self._encoder.encode(list(texts))
+        try:
+            # What has no form in UTF-8, no tokenizer takes.
+            return self._encoder.encode([values.text(text) for text in texts])
+        except Exception as error:  # a package may raise anything
+            raise EmbedderUnavailable("offline", f"it failed: {told(error)}") from error
 
     def embed_query(self, text: str) -> Any:
         """See `Embedder.embed_query`."""
-        return self._encoder.encode([text])[0]
+        return self.embed_documents([text])[0]

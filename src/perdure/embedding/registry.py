@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from perdure.embedding.contract import Embedder
 from perdure.embedding.hashing import HashingEmbedder
-from perdure.errors import EmbedderUnavailable, InvalidValue
+from perdure.errors import EmbedderFaulty, EmbedderUnavailable, InvalidValue
 from perdure.lenses.registry import PlugIns, told
 from perdure.model import values
 from perdure.runtime import SYSTEM, Runtime
@@ -25,7 +25,7 @@ def _hashing(argument: str, _runtime: Runtime) -> Embedder:
         return HashingEmbedder()
     if not argument.isascii() or not argument.isdigit():
         raise InvalidValue("embedder", f"{values.shown(argument)} is no dimension")
-    return HashingEmbedder(int(argument[:9]))
+    return HashingEmbedder(int(argument.lstrip("0")[:9] or "0"))
 
 
 def _offline(argument: str, _runtime: Runtime) -> Embedder:
@@ -82,16 +82,20 @@ def embedder_of(spec: str | Embedder, runtime: Runtime = SYSTEM) -> Embedder:
     """The embedder that a text names; one that is given is taken as it is.
 
     `hashing`, `hashing:DIMENSION`, `offline` (the extra `semantic`), `model2vec:FOLDER`,
-    `sentence-transformers:FOLDER`, `https://HOST/v1#MODEL` or `https://HOST/v1#MODEL:DIMENSION` (any
-    endpoint that is compatible with OpenAI's; its key is in the environment variable
-    PERDURE_EMBEDDING_KEY), or a name that another package brings. Nothing is ever downloaded.
+    `sentence-transformers:FOLDER`, `https://HOST/v1#MODEL` or, for vectors of 256 numbers,
+    `https://HOST/v1?dimensions=256#MODEL` (any endpoint that is compatible with OpenAI's; its key
+    is in the environment variable PERDURE_EMBEDDING_KEY), or a name that another package brings.
+    Nothing is ever downloaded.
 
     Raises:
-        InvalidValue: nothing is called so.
+        InvalidValue: nothing is called so, or the one that is given is not whole.
         EmbedderUnavailable: its package is not installed, or its model is not there.
 
     """
     if isinstance(spec, Embedder):
+        lacking = _lacking(spec)
+        if lacking:
+            raise InvalidValue("embedder", lacking)
         return spec
     if not isinstance(spec, str):
         raise InvalidValue("embedder", f"{values.shown(spec)} is neither a text nor an Embedder")
@@ -114,14 +118,31 @@ def _made(spec: str, make: Callable[[str], object], argument: str) -> Embedder:
 
     Raises:
         EmbedderUnavailable: that is none.
+        EmbedderFaulty, InvalidValue: as the package says.
 
     """
     try:
         made = make(argument)
-    except (EmbedderUnavailable, InvalidValue):
+        lacking = _lacking(made)
+    except (EmbedderFaulty, EmbedderUnavailable, InvalidValue):
         raise
     except (Exception, SystemExit) as error:  # a package may do anything
         raise EmbedderUnavailable(spec, f"its package failed: {told(error)}") from error
-    if not isinstance(made, Embedder):
-        raise EmbedderUnavailable(spec, f"its package made {values.shown(made)}, no Embedder")
+    if lacking or not isinstance(made, Embedder):
+        raise EmbedderUnavailable(spec, f"its package made none: {lacking}")
     return made
+
+
+def _lacking(made: object) -> str:
+    """What an embedder does not say of itself as it should; "": nothing."""
+    if not isinstance(made, Embedder):
+        return f"{values.shown(made)} is no Embedder"
+    for name in ("spec", "model"):
+        text = getattr(made, name, None)
+        if not isinstance(text, str) or not text:
+            return f"its {name} is {values.shown(text)}, no text"
+    for name in ("dimension", "batch"):
+        number = getattr(made, name, None)
+        if type(number) is not int or number < 1:
+            return f"its {name} is {values.shown(number)}, no number above 0"
+    return ""

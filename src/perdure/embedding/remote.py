@@ -6,9 +6,12 @@ Redirects are not followed: the key is for the host that was named.
 """
 
 import http.client
+import io
 import ipaddress
+import json
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -52,7 +55,8 @@ class _Address(NamedTuple):
 
     Attributes:
         secure: whether by TLS.
-        host, port: of the server.
+        host: the server.
+        port: None: the usual one.
         path: of the resource.
         model: the name of the model.
         dimension: how many numbers are asked for; None: as many as the model gives.
@@ -81,6 +85,33 @@ class _AgainError(Exception):
         self.after = after
 
 
+class _Patient(io.RawIOBase):
+    """What comes in on a connection, as long as it may take in all.
+
+    A socket waits so long for each few bytes; who sends one after the other would be waited for
+    without an end.
+    """
+
+    def __init__(self, inner: io.RawIOBase, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._inner = inner
+        self._sock = sock
+        self._left = left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Any:
+        left = self._left()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._inner.readinto(buffer)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
+
+
 class RemoteEmbedder(Embedder):
     """See above. `spec` is `https://HOST/v1#MODEL`, or `https://HOST/v1?dimensions=256#MODEL`."""
 
@@ -97,7 +128,8 @@ class RemoteEmbedder(Embedder):
         self._address = _address_of(spec)
         self._runtime = runtime
         self.spec = spec
-        key = runtime.environment(KEY)
+        # One that is empty is as none.
+        key = runtime.environment(KEY) or None
         if key is not None and not self._address.secure and not _is_loopback(self._address.host):
             hint = f"use https, or unset {KEY}"
             raise InvalidValue("embedder", "a key is not sent without TLS", hint=hint)
@@ -132,8 +164,8 @@ class RemoteEmbedder(Embedder):
     def _post(self, texts: Sequence[str], seconds: float) -> bytes:
         address = self._address
         asked: dict[str, Any] = {
-            "model": address.model,
-            "input": list(texts),
+            "model": values.text(address.model),
+            "input": [values.text(text) for text in texts],
             "encoding_format": "float",
         }
         if address.dimension is not None:
@@ -143,44 +175,54 @@ class RemoteEmbedder(Embedder):
             headers["Authorization"] = f"Bearer {self._key}"
         until = self._runtime.monotonic() + seconds
         connection = self._connection(seconds)
+        answer: http.client.HTTPResponse | None = None
         try:
             body = values.encode(values.snapshot(asked))
             connection.request("POST", address.path, body, headers)
-            answer = connection.getresponse()
-            text = self._read(answer, until, seconds)
-        except TimeoutError as error:
-            raise _AgainError(f"no answer within {seconds:g} s") from error
+            answer = http.client.HTTPResponse(connection.sock, method="POST")
+            inner = answer.fp.detach()
+            patient = _Patient(inner, connection.sock, lambda: until - self._runtime.monotonic())
+            answer.fp = io.BufferedReader(patient)
+            answer.begin()
+            return self._accepted(answer, self._read(answer))
+        except TimeoutError:
+            failed = f"no whole answer within {seconds:g} s"
         except (OSError, http.client.HTTPException) as error:
-            raise _AgainError(told(error)) from error
+            failed = f"{type(error).__name__}: {self._said(str(error))}"
         finally:
+            if answer is not None:
+                answer.close()
             connection.close()
-        return self._accepted(answer, text)
+        # Not within the handler: the error above would be its context, and may hold the key.
+        raise _AgainError(failed)
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         host, port = self._address.host, self._address.port
+        # Always with a port: without one it would be looked for in an IPv6 address.
         if not self._address.secure:
+            port = http.client.HTTP_PORT if port is None else port
             return http.client.HTTPConnection(host, port, timeout=seconds)
+        port = http.client.HTTPS_PORT if port is None else port
         context = ssl.create_default_context()
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
 
-    def _read(self, answer: http.client.HTTPResponse, until: float, seconds: float) -> bytes:
-        """The body of an answer, which may be neither too long nor too slow."""
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
+        """The body of an answer, which may not be too long."""
         found = bytearray()
         while piece := answer.read1(_PIECE_BYTES):
             found += piece
             if len(found) > _ANSWER_BYTES_MAX:
-                raise EmbedderFaulty(
-                    self.spec, f"its answer has more than {_ANSWER_BYTES_MAX} bytes"
-                )
-            if self._runtime.monotonic() > until:
-                raise _AgainError(f"no whole answer within {seconds:g} s")
+                reason = f"its answer has more than {_ANSWER_BYTES_MAX} bytes"
+                raise EmbedderFaulty(self.spec, reason)
+        if answer.length:
+            raise _AgainError("its answer ended in the middle")
         return bytes(found)
 
     def _accepted(self, answer: http.client.HTTPResponse, text: bytes) -> bytes:
         status = answer.status
         if status == http.client.OK:
             return text
-        said = self._without_key(text[:_SAID_CHARS_MAX].decode("utf-8", "replace"))
+        said = self._said(text[:_PIECE_BYTES].decode("utf-8", "replace"))
         reason = f"it answered {status}: {values.shown(said)}"
         if status in (_TOO_MANY, _TIMED_OUT) or status >= _SERVER:
             raise _AgainError(reason, _seconds(answer.getheader("Retry-After")))
@@ -191,8 +233,12 @@ class RemoteEmbedder(Embedder):
             hint = "give the address that it redirects to; redirects are not followed"
         raise EmbedderUnavailable(self.spec, reason, hint=hint)
 
-    def _without_key(self, said: str) -> str:
-        return said if not self._key else said.replace(self._key, "…")
+    def _said(self, text: str) -> str:
+        """The beginning of what a server said, without the key, whatever form it has in there."""
+        key = self._key or ""
+        for form in (key, key.replace("/", "\\/"), json.dumps(key)[1:-1]):
+            text = text.replace(form, "…") if form else text
+        return values.text(text[:_SAID_CHARS_MAX])
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -206,7 +252,8 @@ class RemoteEmbedder(Embedder):
         try:
             data = msgspec.json.decode(text, type=_Answer).data
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise EmbedderFaulty(self.spec, f"its answer is none: {told(error)}") from error
+            # It tells places in the answer, and nothing that stands there.
+            raise EmbedderFaulty(self.spec, f"its answer is none: {told(error)}") from None
         if all(row.index is not None for row in data):
             data.sort(key=lambda row: row.index or 0)
             if [row.index for row in data] != list(range(count)):
@@ -229,23 +276,27 @@ def _address_of(spec: str) -> _Address:
 
     """
     hint = "https://HOST/v1#MODEL"
+    before = spec.partition("#")[0]
+    if "@" in before:
+        hint = f"put the key into the environment variable {KEY}"
+        raise InvalidValue("embedder", "an address holds no secret", hint=hint)
+    # A parameter may be a secret, too.
+    shown = values.shown(before.partition("?")[0])
+    wrong = InvalidValue("embedder", f"{shown} is no address", hint=hint)
     try:
         parts = urlsplit(spec)
         port = parts.port
         given = dict(
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         )
-    except ValueError as error:
-        raise InvalidValue("embedder", f"{values.shown(spec)} is no address", hint=hint) from error
-    if parts.username is not None or parts.password is not None:
-        hint = f"put the key into the environment variable {KEY}"
-        raise InvalidValue("embedder", "an address holds no secret", hint=hint)
+    except ValueError:
+        raise wrong from None
     dimension = given.pop("dimensions", None)
     sound = dimension is None or (dimension.isascii() and dimension.isdigit())
-    plain = f"{parts.hostname}{parts.path}".isascii() and f"{parts.path}".isprintable()
+    plain = all("!" <= sign <= "~" for sign in before)
     if not parts.hostname or not parts.fragment or given or not sound or not plain:
-        raise InvalidValue("embedder", f"{values.shown(spec)} is no address", hint=hint)
-    number = None if dimension is None else int(dimension[:9])
+        raise wrong
+    number = None if dimension is None else int(dimension.lstrip("0")[:9] or "0")
     if number is not None and not 0 < number <= _DIMENSION_MAX:
         raise InvalidValue("embedder", f"{number} is not 1 to {_DIMENSION_MAX}", hint=hint)
     path = f"{parts.path.rstrip('/')}/embeddings"

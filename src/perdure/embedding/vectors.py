@@ -67,13 +67,17 @@ class Vectors(ABC):
 
     @abstractmethod
     def begin(self, name: str, spec: str, dimension: int) -> None:
-        """See that vectors of a model can be put, if they cannot yet."""
+        """See that vectors of a model can be put, and note what its embedder is made from now."""
 
     @abstractmethod
     def complete(self, name: str) -> bool:
         """Let a model answer from now on, if it was given all sessions that another one was.
 
         Then the vectors of all others go. Returns whether it answers.
+
+        Raises:
+            InvalidValue: the model was never begun.
+
         """
 
     @abstractmethod
@@ -98,7 +102,12 @@ class Vectors(ABC):
     ) -> list[Near]:
         """The nearest passages, each once by its nearest piece, the nearest first.
 
-        `query` is a row as above. `digests`: of these alone; None: of all.
+        Of equal ones, the one with the smaller digest. `query` is a row as above. `digests`: of
+        these alone; None: of all.
+
+        Raises:
+            InvalidValue: the vectors of the model are of another dimension.
+
         """
 
     @abstractmethod
@@ -107,7 +116,11 @@ class Vectors(ABC):
 
     @abstractmethod
     def remove(self, name: str, digests: Collection[int]) -> None:
-        """Forget the vectors of these."""
+        """Forget the vectors of these.
+
+        What is not there any more may be said again: if there was one, every session of the model
+        counts as embedded at version -1, which none has.
+        """
 
     @abstractmethod
     def reading(self, name: str, namespace: str, session: str) -> int | None:
@@ -115,7 +128,12 @@ class Vectors(ABC):
 
     @abstractmethod
     def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
-        """Note that a session was embedded to its end, as far as it was this version."""
+        """Note that a session was embedded to its end, as far as it was this version.
+
+        Raises:
+            InvalidValue: the model was never begun.
+
+        """
 
     @abstractmethod
     def readings(self, name: str, namespace: str) -> int:

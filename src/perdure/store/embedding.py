@@ -22,6 +22,7 @@ __all__ = ["Embedded", "Embedding", "Pace"]
 Progress = Callable[[int, int], None]
 
 _MINUTE_SECONDS = 60.0
+_NOWHERE = "there is no such session"
 
 
 class Embedded(NamedTuple):
@@ -120,9 +121,13 @@ class Embedding:
 
         """
         embedder, vectors = self._embedder, self._vectors
-        vectors.begin(embedder.model, embedder.spec, embedder.dimension)
         there = [entry.session for entry in catalog.entries(self._namespace)]
         due = there if ids is None else [*dict.fromkeys(ids)]
+        if not there:
+            # Nothing was ever stored, perhaps: to look must not make anything.
+            lost = tuple((id, _NOWHERE) for id in due)
+            return Embedded(embedder.model, len(due), 0, 0, 0, complete=True, failed=lost)
+        vectors.begin(embedder.model, embedder.spec, embedder.dimension)
         read, failed = 0, []
         for number, session in enumerate(due):
             if progress is not None:
@@ -148,7 +153,7 @@ class Embedding:
         """Take what a session says that has no vectors; whether there was something."""
         standing = catalog.standing(self._namespace, session)
         if standing is None:
-            raise _UnreadError("there is no such session")
+            raise _UnreadError(_NOWHERE)
         name = self._embedder.model
         if self._vectors.reading(name, self._namespace, session) == standing.version:
             return False
@@ -163,6 +168,9 @@ class Embedding:
                     self._take(passage.digest, passage.text, going_on)
                     if not missing:
                         break
+        if standing.problem is not None:
+            # What can be read of it is embedded.
+            raise _UnreadError(standing.problem)
         self._done.append((session, standing.version))
         return found
 

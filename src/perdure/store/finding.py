@@ -268,13 +268,7 @@ class Finding(ABC):
         check_count("snippet_chars", snippet_chars, SNIPPET_CHARS_MAX)
         if not isinstance(query, str):
             raise InvalidValue("query", f"{values.shown(query)} is no text")
-        if mode not in MODES:
-            raise InvalidValue("mode", f"{values.shown(mode)} is none", hint=", ".join(MODES))
-        if sort not in ("relevance", "seq"):
-            raise InvalidValue("sort", f"{values.shown(sort)} is none", hint="relevance, seq")
-        if sort == "seq" and mode in ("semantic", "hybrid"):
-            hint = "give mode='keyword'"
-            raise InvalidValue("sort", "has no meaning where all passages are near", hint=hint)
+        _check_way(mode, sort)
         scope = Scope(
             sessions=Filters(
                 ids=ids_of("session", session),
@@ -334,6 +328,23 @@ class Finding(ABC):
 
         def ask(index: Indexer) -> Stats:
             sums = index.catalog.sums(index.namespace, Filters())
-            return Stats(sums, coverage_of(index), index.catalog.place)
+            models = () if self._nearness is None else self._nearness.models()
+            return Stats(sums, coverage_of(index), index.catalog.place, models)
 
         return self._answer(ask, progress)
+
+
+def _check_way(mode: object, sort: object) -> None:
+    """Refuse a mode or a sort that is none, and both together where they contradict each other.
+
+    Raises:
+        InvalidValue: one of them.
+
+    """
+    if mode not in MODES:
+        raise InvalidValue("mode", f"{values.shown(mode)} is none", hint=", ".join(MODES))
+    if sort not in ("relevance", "seq"):
+        raise InvalidValue("sort", f"{values.shown(sort)} is none", hint="relevance, seq")
+    if sort == "seq" and mode in ("semantic", "hybrid"):
+        hint = "give mode='keyword'"
+        raise InvalidValue("sort", "has no meaning where all passages are near", hint=hint)

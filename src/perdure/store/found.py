@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perdure.catalog.contract import Listed, Sums
+from perdure.embedding.vectors import Model
 from perdure.errors import InvalidValue
 from perdure.model import values
 
@@ -157,12 +158,14 @@ class Stats(NamedTuple):
         sums: counts, sizes and usage.
         coverage: what they were made of.
         place: absolute path of the index, or None if it is kept in memory.
+        models: those of which there are vectors, for search by meaning; the first one answers.
 
     """
 
     sums: Sums
     coverage: Coverage
     place: str | None
+    models: tuple[Model, ...] = ()
 
 
 def cursor_of(question: int, *place: Any) -> str:

@@ -35,12 +35,12 @@ class Meaning(Finding):
     ) -> Embedded:
         """Make the vectors that `search` compares by meaning: of one session, some, or all.
 
-        Only what has none is embedded, with the `embedder` that the store was opened with, else with
-        that of the vectors that are there, else with the one of the extra `semantic`. What is done
-        is kept when it stops, by a kill or an error; it goes on where it stopped. `per_minute`
+        Only what has none is embedded, with the `embedder` that the store was opened with, else
+        with that of the vectors that are there, else with the one of the extra `semantic`. What is
+        done is kept when it stops, by a kill or an error; it goes on where it stopped. `per_minute`
         bounds the calls of the embedder. `progress` is called with numbers of sessions, done and in
-        all. Vectors of another model answer until the new one has as many sessions; they are never
-        compared with each other.
+        all. Vectors of another model answer until the new one has all sessions that those had; they
+        are never compared with each other.
 
         Raises:
             EmbedderUnavailable, EmbedderFaulty: the embedder is not there, or gives no vectors.

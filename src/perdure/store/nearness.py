@@ -42,6 +42,10 @@ class Nearness:
         self._vectors = vectors
         self._embedders = embedders
 
+    def models(self) -> tuple[Model, ...]:
+        """The models of which there are vectors, that of the answers first."""
+        return tuple(self._vectors.models())
+
     def search(self, index: Indexer, asked: Asked, mode: str) -> Found:
         """Answer in a mode of `MODES` but "keyword".
 

@@ -447,10 +447,10 @@ def open_store(
     first commit. `encoding` of new sessions in a folder is "zst" (compressed, the default) or "raw"
     (plain lines). `views` are folds of yours, kept beside every session's; each has its own name.
     A thread keeps an index for `sessions` and `search`; with `index=False` there is neither.
-    `projection` is a column of yours in the listing. `embedder` turns texts into vectors, for search
-    by meaning: an object, or a name as `perdure.embedding.embedder_of` takes it. It is made when it
-    is needed; without one, that of the vectors that are there answers. With `embed` a thread embeds
-    what is written here, soon, and nobody waits for it.
+    `projection` is a column of yours in the listing. `embedder` turns texts into vectors, for
+    search by meaning: an object, or a name as `perdure.embedding.embedder_of` takes it. It is made
+    when it is needed; without one, that of the vectors that are there answers. With `embed` a
+    thread embeds what is written here, soon, and nobody waits for it.
 
     Raises:
         InvalidValue: the location or an option is not known, or a view cannot be.

@@ -20,13 +20,16 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
 
     JSON: {sessions, events, size, tokens, cost: {currency: sum}, by_status: {status: number},
     by_program, by_agent, passages, skipped, skipped_in: [[id, reason]], partial, bytes, place,
-    coverage: {sessions, indexed, skipped, reasons}}. Sizes are in bytes; `bytes` is that of the
-    index, whose file is `place`, null in memory.
+    coverage: {sessions, indexed, skipped, reasons}, models: [{name, spec, dimension, complete,
+    vectors}]}. Sizes are in bytes; `bytes` is that of the index, whose file is `place`, null in
+    memory. Of the models, the first one answers when `search` goes by meaning.
     """
     found = opened(ctx).stats(progress=indexed(as_json=as_json))
     if as_json:
         sums = found.sums._asdict() | {"skipped_in": [list(each) for each in found.sums.skipped_in]}
-        output.document({**sums, "place": found.place, "coverage": found.coverage.as_dict()})
+        models = [model._asdict() for model in found.models]
+        more = {"place": found.place, "coverage": found.coverage.as_dict(), "models": models}
+        output.document({**sums, **more})
     else:
         _print(found)
 
@@ -44,6 +47,10 @@ def _print(found: Stats) -> None:
     )
     output.line(f"index     {output.counted(sums.passages, 'passage')} in {sums.bytes} bytes")
     output.line(f"          {found.place or 'in memory'}")
+    for model in found.models:
+        unfinished = "" if model.complete else ", not complete"
+        made = output.counted(model.vectors, "vector")
+        output.line(f"meaning   {made} of {model.name}{unfinished}")
     output.line(f"coverage  {found.coverage}")
     for id, reason in sums.skipped_in:
         output.line(f"    {id}: {reason}")

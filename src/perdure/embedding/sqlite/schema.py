@@ -9,7 +9,7 @@ from perdure.embedding.blocks import VERSION as BLOCKS
 __all__ = ["VectorTables"]
 
 _RULES = f"blocks {BLOCKS}"
-"""What was embedded depends on this, beside the passages; what depends on other rules is made anew."""
+"""What was embedded depends on this; what was made by other rules is made anew."""
 
 _TABLES = (
     # Versions rise with every change, from that of birth on, which is random; removals with each

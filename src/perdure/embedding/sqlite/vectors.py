@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import apsw
 
-from perdure.databases.cells import ask, cell, cells, numbers, sql, text
+from perdure.databases.cells import BIGGEST, ask, cell, cells, numbers, sql, text
 from perdure.databases.derived import FilePlace, MemoryPlace, Place
 from perdure.embedding.sqlite.schema import VectorTables
 from perdure.embedding.vectors import Made, Model, Near, Vectors
@@ -43,8 +44,8 @@ class _Known(NamedTuple):
 class SqliteVectors(Vectors):
     """Vectors in the file `vectors.sqlite` of a folder, or in memory.
 
-    Of each model that is asked the sketches stay in memory: 40 bytes and a bit for each number of a
-    vector, so 7 MB for 100,000 vectors of 256 numbers. What is compared in full is read.
+    Of the model that was asked last the sketches stay in memory: 16 bytes and a bit for each number
+    of a vector, so 5 MB for 100,000 vectors of 256 numbers. What is compared in full is read.
     """
 
     def __init__(
@@ -77,17 +78,17 @@ class SqliteVectors(Vectors):
 
     def begin(self, name: str, spec: str, dimension: int) -> None:
         """See `Vectors.begin`."""
-        if self._place.read(lambda db: _number(db, name)) is not None:
+        known = "SELECT 1 FROM models WHERE name = ? AND spec = ?"
+        if self._place.read(lambda db: ask(db, known, (cell(name), cell(spec)))):
             return
 
         def change(db: apsw.Connection) -> None:
-            if _number(db, name) is None:
-                _count(db)
-                query = (
-                    "INSERT INTO models (name, spec, dimension, complete, vectors)"
-                    " VALUES (?, ?, ?, 0, 0)"
-                )
-                db.execute(query, (cell(name), cell(spec), dimension))
+            _count(db)
+            query = (
+                "INSERT INTO models (name, spec, dimension, complete, vectors)"
+                " VALUES (?, ?, ?, 0, 0) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec"
+            )
+            db.execute(query, (cell(name), cell(spec), dimension))
 
         self._place.write(change)
 
@@ -102,7 +103,8 @@ class SqliteVectors(Vectors):
         def change(db: apsw.Connection) -> bool:
             number = _known_number(db, name)
             if ask(db, left, (number, number)) != [(0,)]:
-                return False
+                query = "SELECT complete FROM models WHERE number = ?"
+                return ask(db, query, (number,)) == [(1,)]
             _count(db, removed=True)
             db.execute("UPDATE models SET complete = 1 WHERE number = ?", (number,))
             ids = "SELECT id FROM sketches WHERE model <> ?"
@@ -115,8 +117,8 @@ class SqliteVectors(Vectors):
                 db.execute(sql("DELETE FROM", table, "WHERE", column, "<> ?"), (number,))
             return True
 
-        alone = "SELECT count(*), min(complete) FROM models"
-        if self._place.read(lambda db: ask(db, alone)) == [(1, 1)]:
+        alone = "SELECT name, complete FROM models LIMIT 2"
+        if self._place.read(lambda db: ask(db, alone)) == [(cell(name), 1)]:
             return True
         return bool(self._place.write(change))
 
@@ -153,10 +155,15 @@ class SqliteVectors(Vectors):
                 reason = f"are of {vectors.shape[1]} numbers, and those of the model of {dimension}"
                 raise InvalidValue("vectors", reason)
             ((first,),) = ask(db, "SELECT last FROM facts", (), [int])
+            if not 0 <= first <= BIGGEST - len(rows):
+                raise apsw.CorruptError("the last number of a vector is none that was given")
             last = int(first)
             for (digest, part), sketch, half in rows:
                 # What is kept already stays: somebody else may have been faster.
-                query = "INSERT OR IGNORE INTO sketches VALUES (?, ?, ?, ?, ?)"
+                query = (
+                    "INSERT INTO sketches VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT (model, digest, part) DO NOTHING"
+                )
                 db.execute(query, (last + 1, number, digest, part, sketch))
                 if db.changes():
                     last += 1
@@ -172,28 +179,31 @@ class SqliteVectors(Vectors):
     def kept(self, name: str) -> Iterator[list[int]]:
         """See `Vectors.kept`."""
         query = (
-            "SELECT DISTINCT digest FROM sketches WHERE model = ? AND digest > ?"
+            "SELECT DISTINCT digest FROM sketches WHERE model = ? AND digest >= ?"
             " ORDER BY digest LIMIT ?"
         )
-        last = -(2**63) - 1
-        while True:
-            after = max(last, -(2**63))
+        first = -(2**63)
+        while first <= BIGGEST:
 
-            def page(db: apsw.Connection, after: int = after) -> list[int]:
-                found = ask(db, query, (_number(db, name), after, _PAGE), [int])
-                return [digest for (digest,) in found]
+            def page(db: apsw.Connection, first: int = first) -> list[int]:
+                found = ask(db, query, (_number(db, name), first, _PAGE), [int])
+                digests = [digest for (digest,) in found]
+                # In any other order the next page could be this one again.
+                if any(one >= other for one, other in pairwise([first - 1, *digests])):
+                    raise apsw.CorruptError("digests do not come in their order")
+                return digests
 
             digests = self._place.read(page)
             if not digests:
                 return
-            last = digests[-1]
+            first = digests[-1] + 1
             yield digests
 
     def remove(self, name: str, digests: Collection[int]) -> None:
         """See `Vectors.remove`."""
 
         def change(db: apsw.Connection) -> None:
-            number = _known_number(db, name)
+            number = _number(db, name)
             which = (
                 "SELECT id FROM sketches WHERE model = ?"
                 " AND digest IN (SELECT value FROM json_each(?))"
@@ -201,8 +211,11 @@ class SqliteVectors(Vectors):
             bound = (number, numbers(digests))
             for table in ("vectors", "sketches"):
                 db.execute(sql("DELETE FROM", table, "WHERE id IN (", which, ")"), bound)
+            removed = db.changes()
+            if not removed:
+                return
             query = "UPDATE models SET vectors = vectors - ? WHERE number = ?"
-            db.execute(query, (db.changes(), number))
+            db.execute(query, (removed, number))
             # What is not there any more may be said again.
             db.execute("UPDATE readings SET version = -1 WHERE model = ?", (number,))
             _count(db, removed=True)
@@ -267,27 +280,37 @@ class SqliteVectors(Vectors):
     def _nearest(
         self, db: apsw.Connection, name: str, query: Any, digests: Collection[int] | None, most: int
     ) -> list[Near]:
-        number = _number(db, name)
-        if number is None:
+        which = "SELECT number, dimension FROM models WHERE name = ?"
+        found = ask(db, which, (cell(name),), [int, int])
+        if not found:
             return []
+        ((number, dimension),) = found
+        if len(query) != dimension:
+            reason = f"has {len(query)} numbers, and the vectors of the model have {dimension}"
+            raise InvalidValue("query", reason)
         if digests is not None and len(digests) <= EXACT_MAX:
             which = (
                 "SELECT s.digest, s.part, v.half FROM json_each(:digests) AS j"
                 " CROSS JOIN sketches AS s ON s.model = :model AND s.digest = j.value"
                 " CROSS JOIN vectors AS v ON v.id = s.id"
             )
-            return _compared(db, which, {"digests": numbers(digests), "model": number}, query, most)
+            bound = {"digests": numbers(digests), "model": number}
+            return _compared(ask(db, which, bound, (int, int, bytes)), query, most)
         sketches = self._sketches(db, name, number, len(query))
         places = None if digests is None else sketches.among(list(digests))
         count = len(sketches.ids) if places is None else len(places)
         rescored = max(RESCORED, 4 * most, count // _RESCORED_SHARE)
-        closest = sketches.closest(query, places, rescored)
+        # In the order of their numbers, in which they lie in the file.
+        closest = sorted(sketches.closest(query, places, rescored).tolist())
         which = (
-            "SELECT s.digest, s.part, v.half FROM json_each(:ids) AS j"
+            "SELECT s.digest, s.part, v.half FROM json_each(?) AS j"
             " CROSS JOIN sketches AS s ON s.id = j.value CROSS JOIN vectors AS v ON v.id = s.id"
         )
-        ids = numbers(sorted(sketches.ids[closest].tolist()))
-        return _compared(db, which, {"ids": ids}, query, most)
+        ids = numbers(sketches.ids[closest].tolist())
+        rows = ask(db, which, (ids,), (int, int, bytes))
+        if len(rows) != len(closest):
+            raise apsw.CorruptError("a sketch has no vector")
+        return _compared(rows, query, most)
 
     def _sketches(self, db: apsw.Connection, name: str, number: int, dimension: int) -> Any:
         """All sketches of a model; only those that are new are read."""
@@ -300,11 +323,11 @@ class SqliteVectors(Vectors):
             if known is None or (known.model, known.origin) != (number, origin):
                 known = _Known(number, origin, Sketches.none(dimension))
             sketches = known.sketches
-            query = "SELECT id, digest, part, sketch FROM sketches WHERE model = ? AND id > ?"
+            query = "SELECT id, digest, sketch FROM sketches WHERE model = ? AND id > ?"
             last = int(sketches.ids[-1]) if len(sketches.ids) else 0
-            rows = ask(db, query, (number, last), (int, int, int, bytes))
-            words = 8 * sketches.bits.shape[1]
-            if any(len(row[3]) != words for row in rows):
+            rows = ask(db, query, (number, last), (int, int, bytes))
+            size = 8 * sketches.bits.shape[1]
+            if any(len(sketch) != size for _, _, sketch in rows):
                 raise apsw.CorruptError("a sketch is of another length than those of its model")
             sketches = sketches.and_these(rows)
             # One model answers at a time.
@@ -345,13 +368,10 @@ def _pages(digests: Sequence[int]) -> Iterator[Sequence[int]]:
         yield digests[at : at + _PAGE]
 
 
-def _compared(
-    db: apsw.Connection, which: str, bound: dict[str, Any], query: Any, most: int
-) -> list[Near]:
-    """The nearest passages of some rows, compared in full."""
+def _compared(rows: Sequence[tuple[int, int, bytes]], query: Any, most: int) -> list[Near]:
+    """The nearest passages of some vectors (digest, part, half), compared in full."""
     from perdure.embedding.arithmetic import best, scores  # noqa: PLC0415 - brings numpy
 
-    rows = ask(db, which, bound, (int, int, bytes))
     if any(len(half) != _HALF_BYTES * len(query) for _, _, half in rows):
         raise apsw.CorruptError("a vector is of another length than those of its model")
     found = scores(query, [half for _, _, half in rows])

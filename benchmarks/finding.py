@@ -111,18 +111,26 @@ def scored(answered: Sequence[Answered]) -> Score:
 
 
 def table(rows: Sequence[tuple[str, str, str, Score]]) -> str:
-    """The table of the docs, in Markdown: embedder, mode and class of each score."""
-    lines = [
-        "| questions | | mode | hit@1 | hit@5 | MRR | p50 |",
-        "|---|---:|---|---:|---:|---:|---:|",
-    ]
-    for embedder, mode, which, score in rows:
-        how = mode if not embedder else f"{mode}, {embedder}"
-        lines.append(
-            f"| {which} | {score.questions} | {how} | {score.first:.2f} | {score.fifth:.2f}"
-            f" | {score.mrr:.2f} | {score.p50:.1f} ms |"
-        )
+    """The tables of the docs, in Markdown; a row: embedder, mode, class of questions, score."""
+    of = {(mode, embedder, which): score for embedder, mode, which, score in rows}
+    ways = [*dict.fromkeys((mode, embedder) for embedder, mode, _, _ in rows)]
+    ways.sort(key=lambda way: (way[1] != "", EMBEDDERS.index(way[1]) if way[1] else 0))
+    lines = ["| mode | hit@1 | hit@5 | MRR | p50 |", "|---|---:|---:|---:|---:|"]
+    for way in ways:
+        score = of[*way, "all"]
+        told = f"{score.first:.2f} | {score.fifth:.2f} | {score.mrr:.2f} | {score.p50:.0f} ms"
+        lines.append(f"| {_name(way)} | {told} |")
+    counts = [f"{which} ({of[*ways[0], which].questions})" for which in MEANINGS]
+    lines += ["", f"| hit@1, hit@5 | {' | '.join(counts)} |", f"|---|{'---:|' * len(counts)}"]
+    for way in ways:
+        scores = [of[*way, which] for which in MEANINGS]
+        told = " | ".join(f"{score.first:.2f}, {score.fifth:.2f}" for score in scores)
+        lines.append(f"| {_name(way)} | {told} |")
     return "\n".join(lines)
+
+
+def _name(way: tuple[str, str]) -> str:
+    return ", ".join(filter(None, way))
 
 
 def _embedder(name: str) -> str | Embedder:
@@ -157,8 +165,6 @@ def main(embedders: Sequence[str]) -> int:
                         rows.append((whose, mode, which, scored(some)))
             except EmbedderUnavailable as error:
                 print(f"{embedder}: not measured: {error}")
-    order = ["all", *MEANINGS]
-    rows.sort(key=lambda row: order.index(row[2]))
     print(table(rows))
     return 0
 

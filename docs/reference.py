@@ -11,7 +11,7 @@ import click
 
 import perdure
 import perdure.aio
-from perdure import errors, importers, lenses
+from perdure import embedding, errors, importers, lenses
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.main import cli
 from perdure.importers import following, formats, stored_lines, taking_up
@@ -112,6 +112,18 @@ _MADE_BY_USERS = (
 )
 """Classes that a program calls itself; of the others something gives it an object."""
 
+_OF_FINDING = (
+    perdure.Listing,
+    perdure.Found,
+    perdure.Hit,
+    perdure.Coverage,
+    perdure.Stats,
+    perdure.Refreshed,
+    perdure.Projection,
+    perdure.Embedded,
+    embedding.Embedder,
+)
+
 _INNER = frozenset(
     {"admit", "begin_in_child", "fold", "full", "keep", "needs_reading", "settle", "spawn"}
 )
@@ -125,6 +137,7 @@ def page() -> str:
         "Made from the code by `docs/reference.py`; do not edit.",
         *_python(),
         *_tasks(),
+        *_finding(),
         *_imports(),
         *_events(),
         *_errors(),
@@ -158,6 +171,17 @@ def _tasks() -> Iterator[str]:
     yield f"### `perdure.aio.open{_signature(perdure.aio.open)}`"
     yield _prose(perdure.aio.open)
     for kind in _TASKS:
+        yield f"### `{kind.__name__}`"
+        yield _prose(kind)
+        yield from _members(kind)
+
+
+def _finding() -> Iterator[str]:
+    yield "## Python, for listing and search"
+    yield "What these are for stands in `finding.md` and `meaning.md`."
+    yield f"### `perdure.embedding.embedder_of{_signature(embedding.embedder_of)}`"
+    yield _prose(embedding.embedder_of)
+    for kind in _OF_FINDING:
         yield f"### `{kind.__name__}`"
         yield _prose(kind)
         yield from _members(kind)

@@ -236,8 +236,9 @@ class RemoteEmbedder(Embedder):
     def _said(self, text: str) -> str:
         """The beginning of what a server said, without the key, whatever form it has in there."""
         key = self._key or ""
-        for form in (key, key.replace("/", "\\/"), json.dumps(key)[1:-1]):
-            text = text.replace(form, "…") if form else text
+        for form in (key, json.dumps(key)[1:-1]):
+            for each in (form, form.replace("/", "\\/")):
+                text = text.replace(each, "…") if each else text
         return values.text(text[:_SAID_CHARS_MAX])
 
     # --- answers ----------------------------------------------------------------------------------
@@ -276,7 +277,8 @@ def _address_of(spec: str) -> _Address:
 
     """
     hint = "https://HOST/v1#MODEL"
-    before = spec.partition("#")[0]
+    # Not as `urlsplit` divides it, which takes line breaks away.
+    before, _, model = spec.partition("#")
     if "@" in before:
         hint = f"put the key into the environment variable {KEY}"
         raise InvalidValue("embedder", "an address holds no secret", hint=hint)
@@ -284,7 +286,7 @@ def _address_of(spec: str) -> _Address:
     shown = values.shown(before.partition("?")[0])
     wrong = InvalidValue("embedder", f"{shown} is no address", hint=hint)
     try:
-        parts = urlsplit(spec)
+        parts = urlsplit(before)
         port = parts.port
         given = dict(
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -294,14 +296,14 @@ def _address_of(spec: str) -> _Address:
     dimension = given.pop("dimensions", None)
     sound = dimension is None or (dimension.isascii() and dimension.isdigit())
     plain = all("!" <= sign <= "~" for sign in before)
-    if not parts.hostname or not parts.fragment or given or not sound or not plain:
+    if not parts.hostname or not model.strip() or given or not sound or not plain:
         raise wrong
     number = None if dimension is None else int(dimension.lstrip("0")[:9] or "0")
     if number is not None and not 0 < number <= _DIMENSION_MAX:
         raise InvalidValue("embedder", f"{number} is not 1 to {_DIMENSION_MAX}", hint=hint)
     path = f"{parts.path.rstrip('/')}/embeddings"
     secure = parts.scheme == "https"
-    return _Address(secure, parts.hostname, port, path, parts.fragment, number)
+    return _Address(secure, parts.hostname, port, path, model, number)
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ from perdure.store.agents import Agents
 from perdure.store.artifacts import Artifact, Extracted, Skipped
 from perdure.store.content import Expiry
 from perdure.store.copying import Copied
+from perdure.store.embedding import Embedded
 from perdure.store.families import Relative
 from perdure.store.found import Coverage, Found, Hit, Listing, Stats
 from perdure.store.indexer import Refreshed
@@ -31,6 +32,7 @@ __all__ = [
     "ContentReport",
     "Copied",
     "Coverage",
+    "Embedded",
     "EvidenceState",
     "Expiry",
     "Extracted",

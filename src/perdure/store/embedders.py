@@ -37,6 +37,10 @@ class Embedders:
         self._given = given
         self._vectors = vectors
         self._runtime = runtime
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what this process had: it is another one's, and so are its threads."""
         self._made: dict[str, Embedder] = {}
         self._lock = threading.Lock()
         self._busy = threading.Lock()
@@ -135,7 +139,11 @@ class Embedders:
                 self._busy.release()
 
         thread = threading.Thread(target=run, name="perdure-query", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._busy.release()
+            raise EmbedderUnavailable("query", told(error), retryable=True) from error
         thread.join(_QUERY_SECONDS)
         if not box:
             reason = f"no answer within {_QUERY_SECONDS:g} s"

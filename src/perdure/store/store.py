@@ -414,6 +414,8 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
             self._indexer.reset()
         if self._background is not None:
             self._background.reset()
+        if self._cataloguing is not None:
+            self._cataloguing.embedders.reset()
 
     def __reduce__(self) -> NoReturn:
         """Its locks and threads belong to its process."""

@@ -296,7 +296,7 @@ class SqliteVectors(Vectors):
             )
             bound = {"digests": numbers(digests), "model": number}
             return _compared(ask(db, which, bound, (int, int, bytes)), query, most)
-        sketches = self._sketches(db, name, number, len(query))
+        sketches = self._sketches(db, name, number, dimension)
         places = None if digests is None else sketches.among(list(digests))
         count = len(sketches.ids) if places is None else len(places)
         rescored = max(RESCORED, 4 * most, count // _RESCORED_SHARE)
@@ -316,13 +316,17 @@ class SqliteVectors(Vectors):
         """All sketches of a model; only those that are new are read."""
         from perdure.embedding.arithmetic import Sketches  # noqa: PLC0415 - brings numpy
 
-        ((birth, removals),) = ask(db, "SELECT birth, removals FROM facts", (), [int, int])
+        query = "SELECT birth, removals, last FROM facts"
+        ((birth, removals, newest),) = ask(db, query, (), [int, int, int])
         origin = (birth, removals)
         with self._lock:
             known = self._known.get(name)
             if known is None or (known.model, known.origin) != (number, origin):
                 known = _Known(number, origin, Sketches.none(dimension))
             sketches = known.sketches
+            if len(sketches.ids) and sketches.ids[-1] > newest:
+                # Somebody else read a newer state than this transaction sees.
+                sketches = Sketches.none(dimension)
             query = "SELECT id, digest, sketch FROM sketches WHERE model = ? AND id > ?"
             last = int(sketches.ids[-1]) if len(sketches.ids) else 0
             rows = ask(db, query, (number, last), (int, int, bytes))
@@ -374,6 +378,8 @@ def _compared(rows: Sequence[tuple[int, int, bytes]], query: Any, most: int) -> 
 
     if any(len(half) != _HALF_BYTES * len(query) for _, _, half in rows):
         raise apsw.CorruptError("a vector is of another length than those of its model")
+    # By digest and part: of equal ones the same come first, whatever they were found by.
+    rows = sorted(rows)
     found = scores(query, [half for _, _, half in rows])
     near: dict[int, Near] = {}
     for place in best(found, len(rows)):

@@ -18,7 +18,7 @@ from perdure.testing.vectors.place import (
     put,
 )
 
-__all__ = ["Sharing"]
+__all__ = ["Sharing", "together"]
 
 
 class Sharing(VectorsCase):

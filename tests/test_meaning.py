@@ -184,7 +184,7 @@ def test_auto_looks_at_the_sessions_that_are_asked(tmp_path: Path) -> None:
         found = store.search("quay")
         assert found.mode == "hybrid"
         assert found.warnings == (
-            "1 of 3 sessions have vectors; `perdure embed` makes those of the rest",
+            "2 of 3 sessions say something that has no vectors yet; `perdure embed` makes them",
         )
 
 

@@ -13,6 +13,7 @@ EXAMPLES: list[PerdureError] = [
     errors.InvalidValue("data.a", "is not JSON"),
     errors.EmbedderUnavailable("offline", "it is not installed"),
     errors.EmbedderUnavailable("https://e", "it answered 429", retryable=True),
+    errors.TextRefused("https://e", "it answered 413"),
     errors.EmbedderFaulty("https://e", "its vectors have 3 numbers, not 4"),
     errors.PersistenceDisabled("reading"),
     errors.SessionNotFound("s"),

@@ -331,6 +331,10 @@ class Catalog(ABC):
         """How far it is with each session, in the order of the ids; one state of the index."""
 
     @abstractmethod
+    def versions(self, namespace: str) -> dict[str, int]:
+        """The version of the standing of each session; one state of the index."""
+
+    @abstractmethod
     def put(self, namespace: str, change: Change, expected: int | None) -> int | None:
         """Make a change; the new version, or None if somebody else was first.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perdure.catalog.contract import Candidate
 from perdure.catalog.query import Query
 
-__all__ = ["Ranked", "literals", "place_of_literal", "ranked"]
+__all__ = ["Ranked", "literals", "once_each", "place_of_literal", "ranked"]
 
 _SIGN = re.compile(r"[^\w\s./\\:@'~+#-]|^[./\\:@~+#-]|[./\\:@~+#-]$")
 """Signs that are no part of names: joined by others, names are found whole."""
@@ -61,6 +61,11 @@ def ranked(candidates: Iterable[Candidate], now: int) -> list[Ranked]:
     """
     found = [Ranked(each, _score(each, now)) for each in candidates]
     found.sort(key=_order)
+    return once_each(found)
+
+
+def once_each(found: Iterable[Ranked]) -> list[Ranked]:
+    """Those that are first to say something of their tool call, and all that are of none."""
     seen: set[tuple[str, int]] = set()
     kept = []
     for each in found:

@@ -46,6 +46,7 @@ EXIT_CODES: dict[type[errors.PerdureError], Exit] = {
     errors.SessionDamaged: Exit.DAMAGE,
     errors.EmbedderUnavailable: Exit.FAILED,
     errors.EmbedderFaulty: Exit.FAILED,
+    errors.TextRefused: Exit.FAILED,
     errors.ContentExpired: Exit.NOT_FOUND,
     errors.ContentDamaged: Exit.DAMAGE,
 }

@@ -4,6 +4,7 @@ Nothing is downloaded and no code of a model is run: a folder is read, and weigh
 to be unpickled are refused.
 """
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -20,7 +21,9 @@ from perdure.runtime import Runtime
 __all__ = ["LocalEmbedder", "Model2VecEmbedder", "SentenceTransformersEmbedder"]
 
 _PIECE_BYTES = 1 << 20
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_MODULES = "modules.json"
+_PACKAGE = "sentence_transformers."
 
 
 class LocalEmbedder(Embedder):
@@ -98,15 +101,30 @@ class SentenceTransformersEmbedder(LocalEmbedder):
     name, package = "sentence-transformers", "sentence_transformers"
 
     def _load(self, module: Any, folder: str) -> Any:
-        if any(path for pattern in _PICKLES for path in Path(folder).rglob(pattern)):
+        names = [Path(place) / name for place, _, some in os.walk(folder, followlinks=True)
+                 for name in some]  # fmt: skip
+        if any(path.suffix in _PICKLES for path in names):
             hint = "convert them to safetensors, and take the others away"
             raise EmbedderUnavailable(self.spec, "its weights are pickles", hint=hint)
+        for path in names:
+            if path.name == _MODULES and not _are_of_package(path):
+                # Some versions import a file of the model that is called so.
+                raise EmbedderUnavailable(self.spec, "it is made of modules of its own")
         return module.SentenceTransformer(
             folder,
             local_files_only=True,
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
+
+
+def _are_of_package(path: Path) -> bool:
+    """Whether all modules that a model is made of come with sentence-transformers."""
+    modules = values.decode(path.read_bytes())
+    if not isinstance(modules, list):
+        return False
+    kinds = [each.get("type") if isinstance(each, dict) else None for each in modules]
+    return all(isinstance(kind, str) and kind.startswith(_PACKAGE) for kind in kinds)
 
 
 def _digest(folder: Path) -> str:

@@ -9,7 +9,7 @@ from perdure.lenses.registry import PlugIns, told
 from perdure.model import values
 from perdure.runtime import SYSTEM, Runtime
 
-__all__ = ["ENTRY_POINTS", "OWN", "embedder_of"]
+__all__ = ["ENTRY_POINTS", "OWN", "check_spec", "embedder_of"]
 
 ENTRY_POINTS = "perdure.embedders"
 """The group of entry points in which another package names what makes an embedder.
@@ -92,25 +92,40 @@ def embedder_of(spec: str | Embedder, runtime: Runtime = SYSTEM) -> Embedder:
         EmbedderUnavailable: its package is not installed, or its model is not there.
 
     """
+    check_spec(spec)
     if isinstance(spec, Embedder):
-        lacking = _lacking(spec)
-        if lacking:
-            raise InvalidValue("embedder", lacking)
         return spec
-    if not isinstance(spec, str):
-        raise InvalidValue("embedder", f"{values.shown(spec)} is neither a text nor an Embedder")
     name, _, argument = spec.partition(":")
     own = OWN.get(name)
     if own is not None:
         return own(spec if own is _remote else argument, runtime)
-    wrong = _foreign.wrong(name)
-    if wrong is not None:
-        raise wrong
     make = _foreign.get(name)
     if make is None:
+        raise _foreign.wrong(name) or InvalidValue("embedder", "is not there any more")
+    return _made(spec, make, argument)
+
+
+def check_spec(spec: object) -> None:
+    """Refuse what names no embedder, without making one.
+
+    Raises:
+        InvalidValue: nothing is called so.
+
+    """
+    if isinstance(spec, Embedder):
+        try:
+            lacking = _lacking(spec)
+        except Exception as error:  # attributes of an object may do anything
+            raise InvalidValue("embedder", told(error)) from error
+        if lacking:
+            raise InvalidValue("embedder", lacking)
+        return
+    if not isinstance(spec, str):
+        raise InvalidValue("embedder", f"{values.shown(spec)} is neither a text nor an Embedder")
+    name = spec.partition(":")[0]
+    if name not in OWN and _foreign.wrong(name) is None and _foreign.get(name) is None:
         known = ", ".join(sorted({*OWN, *_foreign.names()}))
         raise InvalidValue("embedder", f"{values.shown(spec)} is none", hint=f"known: {known}")
-    return _made(spec, make, argument)
 
 
 def _made(spec: str, make: Callable[[str], object], argument: str) -> Embedder:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from perdure.embedding.contract import Embedder
-from perdure.errors import EmbedderFaulty, EmbedderUnavailable, InvalidValue
+from perdure.errors import EmbedderFaulty, EmbedderUnavailable, InvalidValue, TextRefused
 from perdure.lenses.registry import told
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -39,6 +39,8 @@ _PIECE_BYTES = 64 * 1024
 _DIMENSION_MAX = 16_384
 _SAID_CHARS_MAX = 200
 _TOO_MANY, _TIMED_OUT, _SERVER = 429, 408, 500
+_REFUSALS = (400, 413, 422)
+"""A server says so of too many texts, or of one that is too long."""
 
 
 class _Row(msgspec.Struct):
@@ -226,6 +228,8 @@ class RemoteEmbedder(Embedder):
         reason = f"it answered {status}: {values.shown(said)}"
         if status in (_TOO_MANY, _TIMED_OUT) or status >= _SERVER:
             raise _AgainError(reason, _seconds(answer.getheader("Retry-After")))
+        if status in _REFUSALS:
+            raise TextRefused(self.spec, reason)
         hint = ""
         if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
             hint = f"see whether {KEY} holds a valid key"

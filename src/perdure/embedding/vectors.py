@@ -71,9 +71,9 @@ class Vectors(ABC):
 
     @abstractmethod
     def complete(self, name: str) -> bool:
-        """Let a model answer from now on, if it was given all sessions that another one was.
+        """Let a model answer from now on, if it has all sessions that those begun before it have.
 
-        Then the vectors of all others go. Returns whether it answers.
+        Then the vectors of those go. Returns whether it answers.
 
         Raises:
             InvalidValue: the model was never begun.
@@ -127,13 +127,36 @@ class Vectors(ABC):
         """Which version of a session, as the catalog counts them, was embedded to its end."""
 
     @abstractmethod
-    def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
+    def put_reading(
+        self,
+        name: str,
+        namespace: str,
+        session: str,
+        version: int,
+        *,
+        removals: int | None = None,
+    ) -> None:
         """Note that a session was embedded to its end, as far as it was this version.
+
+        With `removals`, as they were before it was asked what is missing, nothing is noted if there
+        were others since: what was there may be gone.
 
         Raises:
             InvalidValue: the model was never begun.
 
         """
+
+    @abstractmethod
+    def removals(self) -> int:
+        """Counts up whenever vectors are taken away, of any model."""
+
+    @abstractmethod
+    def versions(self, name: str, namespace: str) -> dict[str, int]:
+        """Which version of each session of a namespace was embedded to its end."""
+
+    @abstractmethod
+    def namespaces(self, name: str) -> list[str]:
+        """The namespaces that have such sessions."""
 
     @abstractmethod
     def readings(self, name: str, namespace: str) -> int:

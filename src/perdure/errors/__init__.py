@@ -23,7 +23,7 @@ from perdure.errors.calling import (
 from perdure.errors.copying import (
     SessionDiverged,
 )
-from perdure.errors.embedding import EmbedderFaulty, EmbedderUnavailable
+from perdure.errors.embedding import EmbedderFaulty, EmbedderUnavailable, TextRefused
 from perdure.errors.opening import (
     FormatUnsupported,
     PresetUnknown,
@@ -63,6 +63,7 @@ __all__ = [
     "StorageFull",
     "StorageUnavailable",
     "StoreClosed",
+    "TextRefused",
     "UnsafeFile",
     "WorkspaceMissing",
 ]

@@ -2,7 +2,7 @@
 
 from perdure.errors.tree import PerdureError
 
-__all__ = ["EmbedderFaulty", "EmbedderUnavailable"]
+__all__ = ["EmbedderFaulty", "EmbedderUnavailable", "TextRefused"]
 
 
 class EmbedderUnavailable(PerdureError):
@@ -21,6 +21,12 @@ class EmbedderUnavailable(PerdureError):
         self.embedder = embedder
         self.reason = reason
         self.retryable = retryable
+
+
+class TextRefused(EmbedderUnavailable):
+    """The embedder is there, and does not take one of the texts that it was given, or so many."""
+
+    code = "text-refused"
 
 
 class EmbedderFaulty(PerdureError):

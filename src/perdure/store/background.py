@@ -6,7 +6,6 @@ process ends or the embedder fails, has no vectors until somebody calls `embed`.
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from perdure.errors import PerdureError
 from perdure.runtime import Runtime
@@ -19,6 +18,7 @@ SECONDS = 2.0
 """So long what is new waits for more: a call of an embedder takes many texts as soon as one."""
 
 _AGAIN_SECONDS = 60.0
+_STOP_SECONDS = 0.2
 
 Embed = Callable[[list[str], Callable[[], bool]], Embedded]
 
@@ -65,7 +65,9 @@ class Background:
             self._flusher.schedule(self._call, _AGAIN_SECONDS)
 
     def stop(self) -> None:
-        """End soon; what is not embedded is left to `embed`."""
+        """End soon; what is not embedded is left to `embed`.
+
+        A call of an embedder that is under way is not waited for: what it gives is kept nowhere.
+        """
         self._stopped = True
-        with suppress(PerdureError):
-            self._flusher.stop()
+        self._flusher.stop(wait=_STOP_SECONDS)

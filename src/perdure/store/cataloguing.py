@@ -8,6 +8,7 @@ from perdure.backends.base import Backend
 from perdure.catalog.contract import Catalog
 from perdure.catalog.sqlite import NAME, SqliteCatalog
 from perdure.embedding import Embedder
+from perdure.embedding.registry import check_spec
 from perdure.embedding.sqlite import SqliteVectors
 from perdure.embedding.vectors import Vectors
 from perdure.errors import InvalidValue
@@ -71,6 +72,7 @@ class Cataloguing(NamedTuple):
             texts,
             namespace=namespace,
             pace=Pace(per_minute, runtime),
+            calls=self.embedders.calls,
         )
 
     def background(
@@ -140,7 +142,7 @@ def cataloguing_of(
     """The catalog of a medium, opened when it is needed; None where nothing is stored.
 
     Raises:
-        InvalidValue: the projection is none.
+        InvalidValue: the projection is none, or nothing is called like the embedder.
 
     """
     given: object = projection
@@ -150,6 +152,8 @@ def cataloguing_of(
         raise InvalidValue("projection", f"{shown} is no perdure.Projection", hint=hint)
     if projection is not None:
         check_view(projection, "projection", (*(view.name for view in BUILTIN), ListingView.name))
+    if embedder is not None:
+        check_spec(embedder)
     if not backend.persistent:
         return None
     catalog = SqliteCatalog(backend.beside, runtime=runtime)

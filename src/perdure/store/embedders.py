@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from perdure.embedding import Embedder, embedder_of
@@ -15,9 +16,10 @@ __all__ = ["Answering", "Embedders"]
 _QUERY_SECONDS = 15.0
 """So long a search waits for the vector of its query; loading a model is part of it."""
 
-_TRUSTED = ("hashing", "offline", "model2vec", "sentence-transformers")
-"""What a store names itself is made from these alone: a store may come from anywhere, and whoever
-named an address in it would be told what is looked for."""
+_TRUSTED = ("hashing", "offline")
+"""What a store names itself is made from these alone: a store may come from anywhere. Whoever named
+an address in it would be told what is looked for, and a model in a folder may be made to do more
+than to embed."""
 
 T = TypeVar("T")
 
@@ -30,7 +32,12 @@ class Answering(NamedTuple):
 
 
 class Embedders:
-    """The embedders of all namespaces of a store, each made when it is needed first."""
+    """The embedders of all namespaces of a store, each made when it is needed first.
+
+    Attributes:
+        calls: is held around each call of an embedder.
+
+    """
 
     def __init__(self, given: str | Embedder | None, vectors: Vectors, runtime: Runtime) -> None:
         """Nothing is made yet; `given` is what the store was opened with."""
@@ -44,6 +51,8 @@ class Embedders:
         self._made: dict[str, Embedder] = {}
         self._lock = threading.Lock()
         self._busy = threading.Lock()
+        # Around each call of an embedder: those of others may know nothing of threads.
+        self.calls = threading.Lock()
 
     @property
     def wanted(self) -> bool:
@@ -66,8 +75,8 @@ class Embedders:
             As `own`.
 
         """
-        if isinstance(spec, Embedder):
-            return spec
+        if not isinstance(spec, str):
+            return embedder_of(spec, self._runtime)
         with self._lock:
             if spec not in self._made:
                 self._made[spec] = embedder_of(spec, self._runtime)
@@ -126,6 +135,7 @@ class Embedders:
             As `what`.
 
         """
+        until = self._runtime.monotonic() + _QUERY_SECONDS
         if not self._busy.acquire(timeout=_QUERY_SECONDS):
             raise EmbedderUnavailable("busy", "another search waits for it", retryable=True)
         box: list[T | BaseException] = []
@@ -144,7 +154,7 @@ class Embedders:
         except RuntimeError as error:
             self._busy.release()
             raise EmbedderUnavailable("query", told(error), retryable=True) from error
-        thread.join(_QUERY_SECONDS)
+        thread.join(max(0.0, until - self._runtime.monotonic()))
         if not box:
             reason = f"no answer within {_QUERY_SECONDS:g} s"
             raise EmbedderUnavailable("slow", reason, retryable=True)
@@ -158,5 +168,7 @@ class Embedders:
     def close(self) -> None:
         """Release what the embedders hold that were made here."""
         for made in self._made.values():
-            made.close()
+            # What a package raises here stops nobody from closing the rest.
+            with suppress(Exception):
+                made.close()
         self._made.clear()

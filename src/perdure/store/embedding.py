@@ -5,16 +5,19 @@ Who begins again, after a kill or an error, makes what is missing.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from perdure.catalog.contract import Catalog, Filters, Scope
 from perdure.catalog.passages import Passage
 from perdure.embedding import Embedder
 from perdure.embedding.blocks import blocks_of
 from perdure.embedding.vectors import Made, Vectors
-from perdure.errors import PerdureError
+from perdure.errors import EmbedderUnavailable, PerdureError, TextRefused
+from perdure.lenses.registry import told
 from perdure.model import values
 from perdure.runtime import Runtime
+from perdure.store.indexer import COMPLETE
 from perdure.store.passage_texts import PassageTexts
 
 __all__ = ["Embedded", "Embedding", "Pace"]
@@ -22,6 +25,7 @@ __all__ = ["Embedded", "Embedding", "Pace"]
 Progress = Callable[[int, int], None]
 
 _MINUTE_SECONDS = 60.0
+_FEW = 1_000
 _NOWHERE = "there is no such session"
 
 
@@ -75,8 +79,9 @@ class _UnreadError(Exception):
 
 
 class _Pending(NamedTuple):
-    """A passage that waits for its vectors, and the texts of its pieces."""
+    """A passage that waits for its vectors, who says it, and the texts of its pieces."""
 
+    session: str
     digest: int
     texts: list[str]
 
@@ -92,8 +97,10 @@ class Embedding:
         *,
         namespace: str,
         pace: Pace,
+        calls: AbstractContextManager[object],
     ) -> None:
-        """Nothing is read or made."""
+        """Nothing is read or made; `calls` is entered around each call of the embedder."""
+        self._calls = calls
         self._vectors = vectors
         self._embedder = embedder
         self._texts = texts
@@ -101,7 +108,8 @@ class Embedding:
         self._pace = pace
         self._pending: list[_Pending] = []
         self._waiting = 0
-        self._done: list[tuple[str, int]] = []
+        self._done: list[tuple[str, int, int]] = []
+        self._refused: list[tuple[str, str]] = []
         self._passages = self._made = 0
 
     def embed(
@@ -125,9 +133,17 @@ class Embedding:
         due = there if ids is None else [*dict.fromkeys(ids)]
         if not there:
             # Nothing was ever stored, perhaps: to look must not make anything.
+            vectors.keep_readings(self._namespace, ())
             lost = tuple((id, _NOWHERE) for id in due)
-            return Embedded(embedder.model, len(due), 0, 0, 0, complete=True, failed=lost)
+            known = any(model.name == embedder.model for model in vectors.models())
+            complete = known and vectors.complete(embedder.model)
+            return Embedded(embedder.model, len(due), 0, 0, 0, complete=complete, failed=lost)
         vectors.begin(embedder.model, embedder.spec, embedder.dimension)
+        if ids is None:
+            # First: what was read before is looked at again where something was taken away.
+            vectors.keep_readings(self._namespace, there)
+            self._forget(catalog)
+        read_before = vectors.versions(embedder.model, self._namespace)
         read, failed = 0, []
         for number, session in enumerate(due):
             if progress is not None:
@@ -135,54 +151,67 @@ class Embedding:
             if not going_on():
                 break
             try:
-                read += self._session(catalog, session, going_on)
+                read += self._session(catalog, session, read_before.get(session), going_on)
             except _UnreadError as error:
                 failed.append((session, str(error)))
         else:
             self._flush(going_on)
-            if ids is None:
-                vectors.keep_readings(self._namespace, there)
-                self._forget(catalog)
         if progress is not None:
             progress(len(due), len(due))
         complete = vectors.complete(embedder.model)
-        told = (self._passages, self._made, complete, tuple(failed))
+        told = (self._passages, self._made, complete, (*failed, *self._refused))
         return Embedded(embedder.model, len(due), read, *told)
 
-    def _session(self, catalog: Catalog, session: str, going_on: Callable[[], bool]) -> bool:
+    def _session(
+        self, catalog: Catalog, session: str, before: int | None, going_on: Callable[[], bool]
+    ) -> bool:
         """Take what a session says that has no vectors; whether there was something."""
         standing = catalog.standing(self._namespace, session)
         if standing is None:
             raise _UnreadError(_NOWHERE)
-        name = self._embedder.model
-        if self._vectors.reading(name, self._namespace, session) == standing.version:
-            return False
-        said = catalog.digests(self._namespace, Scope(Filters(ids=[session])))
-        missing = self._vectors.missing(name, said)
-        missing -= {each.digest for each in self._pending}
-        found = bool(missing)
-        if missing:
-            for passage in self._said(session):
-                if passage.digest in missing:
-                    missing.discard(passage.digest)
-                    self._take(passage.digest, passage.text, going_on)
-                    if not missing:
-                        break
+        found = False
+        if before != standing.version:
+            # Before it is asked what is missing: what goes after that is missed as well.
+            removals = self._vectors.removals()
+            found = self._embed_missing(catalog, session, going_on)
+            self._done.append((session, standing.version, removals))
         if standing.problem is not None:
             # What can be read of it is embedded.
             raise _UnreadError(standing.problem)
-        self._done.append((session, standing.version))
         return found
 
-    def _said(self, session: str) -> Iterator[Passage]:
+    def _embed_missing(self, catalog: Catalog, session: str, going_on: Callable[[], bool]) -> bool:
+        """Take what has no vectors; whether there was something."""
+        name, scope = self._embedder.model, Scope(Filters(ids=[session]))
+        said = catalog.digests(self._namespace, scope)
+        missing = self._vectors.missing(name, said)
+        missing -= {each.digest for each in self._pending}
+        if not missing:
+            return False
+        first = 0
+        if len(missing) <= _FEW:
+            # What is new stands at the end, as a rule.
+            found = catalog.saying(self._namespace, scope, missing)
+            first = min((each.seq for each in found), default=0)
+        for start in dict.fromkeys((first, 0)):
+            for passage in self._said(session, start) if missing else ():
+                if passage.digest in missing:
+                    missing.discard(passage.digest)
+                    self._take(session, passage, going_on)
+                    if not missing:
+                        break
+        return True
+
+    def _said(self, session: str, start: int) -> Iterator[Passage]:
         try:
-            yield from self._texts.all(session)
+            yield from self._texts.all(session, start)
         except PerdureError as error:
             raise _UnreadError(error.message) from error
 
-    def _take(self, digest: int, text: str, going_on: Callable[[], bool]) -> None:
+    def _take(self, session: str, passage: Passage, going_on: Callable[[], bool]) -> None:
+        text = passage.text
         pieces = [values.text(text[block.start : block.end]) for block in blocks_of(text)]
-        self._pending.append(_Pending(digest, pieces))
+        self._pending.append(_Pending(session, passage.digest, pieces))
         self._waiting += len(pieces)
         if self._waiting >= self._embedder.batch:
             self._flush(going_on)
@@ -193,34 +222,81 @@ class Embedding:
         whole: list[_Pending] = []
         for each in pending:
             if whole and sum(len(one.texts) for one in (*whole, each)) > self._embedder.batch:
-                self._make(whole)
+                self._make(whole, going_on)
                 whole = []
             if not going_on():
                 return
             whole.append(each)
-        self._make(whole)
+        self._make(whole, going_on)
+        if not going_on():
+            return
         done, self._done = self._done, []
-        for session, version in done:
-            self._vectors.put_reading(self._embedder.model, self._namespace, session, version)
+        for session, version, removals in done:
+            self._vectors.put_reading(
+                self._embedder.model, self._namespace, session, version, removals=removals
+            )
 
-    def _make(self, passages: list[_Pending]) -> None:
-        from perdure.embedding.arithmetic import checked, joined  # noqa: PLC0415 - brings numpy
+    def _make(self, passages: list[_Pending], going_on: Callable[[], bool]) -> None:
+        from perdure.embedding.arithmetic import joined  # noqa: PLC0415 - brings numpy
 
         embedder = self._embedder
         texts = [text for each in passages for text in each.texts]
-        rows = []
-        for at in range(0, len(texts), embedder.batch):
-            some = texts[at : at + embedder.batch]
-            self._pace.wait()
-            given = embedder.embed_documents(some)
-            rows.append(checked(given, len(some), embedder.dimension, embedder.spec))
-        if rows:
+        try:
+            rows = [
+                self._called(texts[at : at + embedder.batch])
+                for at in range(0, len(texts), embedder.batch)
+            ]
+        except TextRefused as error:
+            self._make_apart(passages, going_on, error)
+            return
+        if rows and going_on():
             made = [Made(each.digest, part) for each in passages for part in range(len(each.texts))]
             self._made += self._vectors.put(embedder.model, made, joined(rows))
             self._passages += len(passages)
 
+    def _make_apart(
+        self, passages: list[_Pending], going_on: Callable[[], bool], error: TextRefused
+    ) -> None:
+        """Make those that the embedder takes, where it refuses some of several."""
+        if len(passages) == 1:
+            # It stays without vectors, and so stops no other.
+            self._refused.append((passages[0].session, error.message))
+            return
+        middle = len(passages) // 2
+        for some in (passages[:middle], passages[middle:]):
+            if going_on():
+                self._make(some, going_on)
+
+    def _called(self, texts: list[str]) -> Any:
+        """The vectors of some texts.
+
+        Raises:
+            EmbedderUnavailable, EmbedderFaulty: there are none.
+
+        """
+        from perdure.embedding.arithmetic import checked  # noqa: PLC0415 - brings numpy
+
+        embedder = self._embedder
+        self._pace.wait()
+        try:
+            with self._calls:
+                given = embedder.embed_documents(texts)
+        except PerdureError:
+            raise
+        except Exception as error:  # an embedder of somebody's may raise anything
+            raise EmbedderUnavailable(embedder.spec, f"it failed: {told(error)}") from error
+        return checked(given, len(texts), embedder.dimension, embedder.spec)
+
     def _forget(self, catalog: Catalog) -> None:
-        """Take away the vectors of what no session of any namespace says any more."""
+        """Take away the vectors of what no session of any namespace says any more.
+
+        Only if the catalog knows all namespaces that have some: it may have been made anew.
+        """
         name = self._embedder.model
         for digests in self._vectors.kept(name):
-            self._vectors.remove(name, catalog.unsaid(digests))
+            unsaid = catalog.unsaid(digests)
+            # Behind that: it may go at any time.
+            known = self._vectors.namespaces(name)
+            if any(catalog.note(namespace, COMPLETE) is None for namespace in known):
+                return
+            self._vectors.remove(name, unsaid)

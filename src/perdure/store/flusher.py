@@ -88,8 +88,8 @@ class Flusher:
             self._thread = None
             return None
 
-    def stop(self) -> None:
-        """End the thread after the flush that it may be in."""
+    def stop(self, wait: float | None = None) -> None:
+        """End the thread after the flush that it may be in; so many seconds are waited for that."""
         if self._pid != self._runtime.pid():
             return
         with self._lock:
@@ -97,7 +97,7 @@ class Flusher:
             thread = self._thread
             self._wake.notify()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(wait)
 
 
 def weakly(method: Callable[[], None]) -> Callable[[], None]:

@@ -86,7 +86,8 @@ class Hit(NamedTuple):
         kind: what it is, one of `perdure.catalog.passages.KINDS`.
         agent: whose event it is, or None.
         time: of the event, Unix milliseconds.
-        score: above 0; the greater, the better, within one answer. 0 where nothing was ranked.
+        score: the greater, the better, within one answer: above 0, but by meaning alone the cosine
+            of an angle, -1 to 1. 0 where nothing was ranked.
         snippet: the piece of the text that shows best why it was found, as it stands there.
         spans: where in the snippet what was looked for stands: first character, and the one after
             the last.

@@ -27,14 +27,25 @@ from perdure.store.indexing import Indexing
 from perdure.store.marks import Marks
 from perdure.store.queue import Keys
 
-__all__ = ["PUSH_EVENTS", "PUSH_SECONDS", "Followed", "Indexer", "Refreshed", "Unfollowed"]
+__all__ = [
+    "COMPLETE",
+    "PUSH_EVENTS",
+    "PUSH_SECONDS",
+    "Followed",
+    "Indexer",
+    "Refreshed",
+    "Unfollowed",
+]
 
 PUSH_EVENTS = 20
 PUSH_SECONDS = 5.0
 """After so many events, or so long, the catalog follows a session that is being written."""
 
 _DRAIN_SECONDS = 2.0
-_COMPLETE, _ARRANGEMENT, _PROJECTED = "complete", "arrangement", "projected"
+COMPLETE = "complete"
+"""The note of a catalog that knows all sessions of a namespace."""
+
+_ARRANGEMENT, _PROJECTED = "arrangement", "projected"
 _PIECE = "assistant/delta"
 _RUNNING_MAX = 10_000
 _BESIDE = "somebody else went on reading it"
@@ -324,7 +335,7 @@ class Indexer:
         """
         if self._hollow:
             return True
-        made = self.catalog.note(self.namespace, _COMPLETE) == self._indexing.signature
+        made = self.catalog.note(self.namespace, COMPLETE) == self._indexing.signature
         projected = self._indexing.projected
         return made and projected in ("", self.catalog.note(self.namespace, _PROJECTED))
 
@@ -397,7 +408,7 @@ class Indexer:
             # Nothing was ever stored, perhaps: to look must not make anything.
             return Refreshed(0, 0, 0, ())
         if not left:
-            self.catalog.put_note(self.namespace, _COMPLETE, self._indexing.signature)
+            self.catalog.put_note(self.namespace, COMPLETE, self._indexing.signature)
             self.catalog.put_note(self.namespace, _ARRANGEMENT, arrangement or "")
             if self._indexing.projected:
                 self.catalog.put_note(self.namespace, _PROJECTED, self._indexing.projected)

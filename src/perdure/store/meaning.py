@@ -1,6 +1,5 @@
 """Vectors of what was said: the part of a store that makes them."""
 
-import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from perdure.store.cataloguing import Cataloguing
 
 __all__ = ["Meaning"]
+
+_RATES = (0.01, 1_000_000)
 
 
 class Meaning(Finding):
@@ -38,9 +39,9 @@ class Meaning(Finding):
         Only what has none is embedded, with the `embedder` that the store was opened with, else
         with that of the vectors that are there, else with the one of the extra `semantic`. What is
         done is kept when it stops, by a kill or an error; it goes on where it stopped. `per_minute`
-        bounds the calls of the embedder. `progress` is called with numbers of sessions, done and in
-        all. Vectors of another model answer until the new one has all sessions that those had; they
-        are never compared with each other.
+        bounds the calls of the embedder (0.01 to 1,000,000). `progress` is called with numbers of
+        sessions, done and in all. Vectors of another model answer until the new one has all
+        sessions that those had; they are never compared with each other.
 
         Raises:
             EmbedderUnavailable, EmbedderFaulty: the embedder is not there, or gives no vectors.
@@ -50,7 +51,7 @@ class Meaning(Finding):
         """
         ids = ids_of("id", id)
         if per_minute is not None and not _is_rate(per_minute):
-            raise InvalidValue("per_minute", f"{values.shown(per_minute)} is no number above 0")
+            raise InvalidValue("per_minute", f"{values.shown(per_minute)} is not 0.01 to 1,000,000")
         index, cataloguing = self._index(), self._cataloguing
         if cataloguing is None or not self._backend.persistent:
             raise InvalidValue("store", "keeps no vectors", hint="open one that is stored")
@@ -62,4 +63,5 @@ class Meaning(Finding):
 def _is_rate(given: object) -> bool:
     if isinstance(given, bool) or not isinstance(given, int | float):
         return False
-    return math.isfinite(given) and given > 0
+    low, high = _RATES
+    return low <= given <= high

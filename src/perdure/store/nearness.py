@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import msgspec
 
 from perdure.catalog.contract import Candidate, Scope
-from perdure.catalog.ranking import Ranked
-from perdure.embedding.vectors import Model, Vectors
+from perdure.catalog.ranking import Ranked, once_each
+from perdure.embedding.vectors import Model, Near, Vectors
 from perdure.errors import InvalidValue, PerdureError
 from perdure.model import values
 from perdure.store.embedders import Answering, Embedders
@@ -79,21 +79,20 @@ class Nearness:
 
     def _has_vectors(self, index: Indexer, asked: Asked) -> bool:
         """Whether the sessions asked have any; only those that are named are looked at singly."""
-        models = [model for model in self._vectors.models() if model.vectors]
         ids = asked.scope.sessions.ids
-        if ids is None or not models:
-            return bool(models)
-        read = self._vectors.reading
-        return any(
-            read(model.name, index.namespace, id) is not None for model in models for id in ids
-        )
+        for model in self._vectors.models():
+            read = self._vectors.versions(model.name, index.namespace)
+            if read and (ids is None or not read.keys().isdisjoint(ids)):
+                return True
+        return False
 
     def _query(self, asked: Asked) -> tuple[Answering, Any]:
         from perdure.embedding.arithmetic import checked  # noqa: PLC0415 - brings numpy
 
         answering = self._embedders.answering()
         embedder = answering.embedder
-        given = embedder.embed_query(values.text(asked.query.text))
+        with self._embedders.calls:
+            given = embedder.embed_query(values.text(asked.query.text))
         (row,) = checked([given], 1, embedder.dimension, embedder.spec)
         return answering, row
 
@@ -111,7 +110,7 @@ class Nearness:
         capped = len(best) >= NEAREST
         if hybrid:
             words, more, words_mode = self._keywords.ranked(index, asked)
-            fallback = words_mode == "any"
+            fallback = words_mode == "any" and bool(words)
             best = fused((words[:NEAREST], best))
             capped = capped or more or len(words) > NEAREST
         end = offset + asked.k
@@ -129,25 +128,40 @@ class Nearness:
         )
 
     def _nearest(self, index: Indexer, asked: Asked, model: Model, query: Any) -> list[Ranked]:
-        catalog, scope = index.catalog, asked.scope
-        plain = scope._replace(sessions=scope.sessions._replace(since=None, until=None))
-        digests = None if plain == _ALL else catalog.digests(index.namespace, scope)
+        """The nearest passages of the scope."""
+        scope = asked.scope
+        sessions = scope.sessions._replace(since=None, until=None, without=())
+        if scope._replace(sessions=sessions) == _ALL:
+            # What is near to the query among everything is so within the scope as well. But all of
+            # it may be of other namespaces, say, and then too little is left.
+            near = self._vectors.nearest(model.name, query, None, 2 * NEAREST)
+            found = self._said(index, scope, near)
+            if len(found) >= NEAREST or len(near) < 2 * NEAREST:
+                return found[:NEAREST]
+        digests = index.catalog.digests(index.namespace, scope)
         near = self._vectors.nearest(model.name, query, digests, NEAREST)
+        return self._said(index, scope, near)[:NEAREST]
+
+    @staticmethod
+    def _said(index: Indexer, scope: Scope, near: Sequence[Near]) -> list[Ranked]:
+        """Who says what is near, the nearest first; of what one call says, only the nearest."""
         places = {each.digest: each for each in near}
-        said = catalog.saying(index.namespace, scope, places)
+        said = index.catalog.saying(index.namespace, scope, places)
         found = [Ranked(each, places[each.digest].score, places[each.digest].part) for each in said]
         found.sort(key=lambda each: (-each.score, -each.candidate.time, *_named(each.candidate)))
-        return found[:NEAREST]
+        return once_each(found)
 
     def _warnings(self, index: Indexer, model: Model) -> tuple[str, ...]:
         """What of the sessions has no vectors."""
-        there = index.catalog.covered(index.namespace).sessions
-        read = self._vectors.readings(model.name, index.namespace)
-        if read >= there:
+        there = index.catalog.versions(index.namespace)
+        read = self._vectors.versions(model.name, index.namespace)
+        left = sum(read.get(session) != version for session, version in there.items())
+        if not left:
             return ()
-        return (
-            f"{read} of {there} sessions have vectors; `perdure embed` makes those of the rest",
-        )
+        some = f"{left} of {len(there)} sessions say"
+        if left == 1:
+            some = f"1 of {len(there)} sessions says"
+        return (f"{some} something that has no vectors yet; `perdure embed` makes them",)
 
 
 def _is_of_words(asked: Asked) -> bool:

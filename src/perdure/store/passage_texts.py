@@ -46,10 +46,11 @@ class PassageTexts:
         except PerdureError:
             return None
 
-    def all(self, session: str) -> Iterator[Passage]:
+    def all(self, session: str, start: int = 0) -> Iterator[Passage]:
         """Everything that a session says, in the order in which it is read.
 
-        What stands before damage is said.
+        What stands before damage is said. Events before `start` are left out where that can be;
+        what began before it is then not said, or not whole.
 
         Raises:
             PerdureError: it cannot be read.
@@ -58,7 +59,7 @@ class PassageTexts:
         header = self._backend.stored(session).header
         if header is None:
             raise SessionDamaged(session, "its header cannot be read")
-        events: Iterable[Event] = self._pages.read(session, 0, None)
+        events: Iterable[Event] = self._pages.read(session, start, None)
         if lens_version(header):
             events = self._folds.history(header)(NEVER)
         reading = Passages()

@@ -64,6 +64,10 @@ class SqliteCatalog(Catalog):
         """See `Catalog.entries`."""
         return iter(self._place.read(lambda db: _entries(db, namespace)))
 
+    def versions(self, namespace: str) -> dict[str, int]:
+        """See `Catalog.versions`."""
+        return self._place.read(lambda db: _versions(db, namespace))
+
     def put(self, namespace: str, change: Change, expected: int | None) -> int | None:
         """See `Catalog.put`."""
         return self._place.write(lambda db: putting.put(db, namespace, change, expected))
@@ -242,6 +246,14 @@ def _entries(db: apsw.Connection, namespace: str) -> list[Entry]:
         )
         for id, revision, rules, partial, problem, status in rows
     ]
+
+
+def _versions(db: apsw.Connection, namespace: str) -> dict[str, int]:
+    query = (
+        "SELECT id, version FROM sessions"
+        " WHERE namespace = (SELECT number FROM namespaces WHERE name = ?)"
+    )
+    return {text(id): version for id, version in ask(db, query, (cell(namespace),), (bytes, int))}
 
 
 def _keys(db: apsw.Connection, namespace: str, session: str) -> KeyedEvents | None:

@@ -17,14 +17,16 @@ class _Conditions(NamedTuple):
     """A scope in SQL.
 
     Attributes:
-        sessions: the numbers of the sessions as JSON; None: all that there are.
-        where: a condition on `passages AS p`.
-        bound: what its parameters stand for.
+        where: a condition on `passages AS p`, but for the sessions.
+        among: the condition for the sessions, with an AND before it; "" for all that there are.
+        named: whether that names the sessions that it lets through.
+        bound: what the parameters stand for.
 
     """
 
-    sessions: str | None
     where: str
+    among: str
+    named: bool
     bound: dict[str, Any]
 
 
@@ -33,10 +35,11 @@ def digests(db: apsw.Connection, namespace: str, scope: Scope) -> list[int]:
     within = _conditions(db, namespace, scope)
     if within is None:
         return []
-    source = "FROM passages AS p"
-    if within.sessions is not None:
+    source, among = "FROM passages AS p", within.among
+    if within.named:
         source = "FROM json_each(:sessions) AS j CROSS JOIN passages AS p ON p.session = j.value"
-    query = sql("SELECT DISTINCT p.digest", source, "WHERE", within.where)
+        among = ""
+    query = sql("SELECT DISTINCT p.digest", source, "WHERE", within.where, among)
     return [digest for (digest,) in ask(db, query, within.bound, [int])]
 
 
@@ -47,22 +50,23 @@ def saying(
     within = _conditions(db, namespace, scope)
     if within is None:
         return []
-    where = within.where
-    if within.sessions is not None:
-        where = sql(where, "AND p.session IN (SELECT value FROM json_each(:sessions))")
+    newest = sql(
+        "SELECT p.id FROM passages AS p INDEXED BY by_digest WHERE p.digest = j.value AND",
+        within.where,
+        within.among,
+        "ORDER BY p.id DESC LIMIT :most",
+    )
     query = sql(
         "SELECT",
         COLUMNS,
-        "FROM passages AS p INDEXED BY by_digest",
+        "FROM json_each(:digests) AS j CROSS JOIN passages AS p ON p.id IN (",
+        newest,
+        ")",
         NAMED,
-        "WHERE p.digest = :digest AND",
-        where,
-        "ORDER BY p.id DESC LIMIT :most",
     )
-    found = []
-    for digest in dict.fromkeys(digests):
-        bound = {**within.bound, "digest": digest, "most": SAYING_MAX}
-        found += [candidate_of(row, 0.0) for row in ask(db, query, bound, KINDS)]
+    wanted = numbers(dict.fromkeys(digests))
+    rows = ask(db, query, {**within.bound, "digests": wanted, "most": SAYING_MAX}, KINDS)
+    found = [candidate_of(row, 0.0) for row in rows]
     return sorted(found, key=lambda each: (each.session, each.seq, each.digest))
 
 
@@ -82,22 +86,26 @@ def _conditions(db: apsw.Connection, namespace: str, scope: Scope) -> _Condition
         return None
     parts: list[str] = ["1"]
     bound: dict[str, Any] = {}
-    sessions = None
+    among, named = "", False
     filters = scope.sessions._replace(since=None, until=None)
     others = "SELECT EXISTS (SELECT 1 FROM namespaces WHERE number <> ? AND passages > 0)"
     ((shared,),) = ask(db, others, (number,))
-    if filters != Filters() or shared:
+    if filters._replace(without=()) != Filters() or shared:
         found = sessions_of(db, number, filters)
         if not found:
             return None
-        sessions = numbers(found)
-        bound["sessions"] = sessions
-    named = "(SELECT n.number FROM names AS n WHERE n.name IN"
+        among, named = "AND p.session IN (SELECT value FROM json_each(:sessions))", True
+        bound["sessions"] = numbers(found)
+    elif filters.without:
+        found = sessions_of(db, number, Filters(ids=filters.without))
+        among = "AND p.session NOT IN (SELECT value FROM json_each(:sessions))"
+        bound["sessions"] = numbers(found)
+    names = "(SELECT n.number FROM names AS n WHERE n.name IN"
     if scope.kinds is not None:
-        parts.append(sql("p.kind IN", named, "(SELECT unhex(value) FROM json_each(:kinds)))"))
+        parts.append(sql("p.kind IN", names, "(SELECT unhex(value) FROM json_each(:kinds)))"))
         bound["kinds"] = cells(scope.kinds)
     if scope.agents is not None:
-        these = sql("p.agent IN", named, "(SELECT unhex(value) FROM json_each(:agents)))")
+        these = sql("p.agent IN", names, "(SELECT unhex(value) FROM json_each(:agents)))")
         parts.append(sql("(", these, "OR p.agent IS NULL)") if None in scope.agents else these)
         bound["agents"] = cells(each for each in scope.agents if each is not None)
     if scope.since is not None:
@@ -109,4 +117,4 @@ def _conditions(db: apsw.Connection, namespace: str, scope: Scope) -> _Condition
     if scope.until is not None and scope.until <= BIGGEST:
         parts.append("p.time < :until")
         bound["until"] = clamped(scope.until)
-    return _Conditions(sessions, " AND ".join(parts), bound)
+    return _Conditions(" AND ".join(parts), among, named, bound)

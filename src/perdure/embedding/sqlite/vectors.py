@@ -23,6 +23,21 @@ RESCORED, _RESCORED_SHARE = 1_000, 50
 """So many of the nearest sketches are compared in full, or one in so many, if that is more."""
 
 _PAGE = 10_000
+_REMOVALS = "SELECT removals FROM facts"
+_FEW = (
+    "SELECT 1 FROM json_each(:digests) AS j CROSS JOIN sketches AS s"
+    " ON s.model = :model AND s.digest = j.value LIMIT :most"
+)
+_ALL_OF = (
+    "SELECT s.digest, s.part, v.half FROM json_each(:digests) AS j"
+    " CROSS JOIN sketches AS s ON s.model = :model AND s.digest = j.value"
+    " CROSS JOIN vectors AS v ON v.id = s.id"
+)
+_THESE = (
+    "SELECT s.digest, s.part, v.half FROM json_each(?) AS j"
+    " CROSS JOIN sketches AS s ON s.id = j.value CROSS JOIN vectors AS v ON v.id = s.id"
+)
+_VECTOR = (int, int, bytes)
 _HALF_BYTES = 2
 
 
@@ -95,30 +110,32 @@ class SqliteVectors(Vectors):
     def complete(self, name: str) -> bool:
         """See `Vectors.complete`."""
         left = (
-            "SELECT count(*) FROM readings AS o WHERE o.model <> ? AND NOT EXISTS ("
+            "SELECT count(*) FROM readings AS o WHERE o.model < ? AND NOT EXISTS ("
             "SELECT 1 FROM readings AS n WHERE n.model = ? AND n.namespace = o.namespace"
             " AND n.session = o.session)"
         )
 
         def change(db: apsw.Connection) -> bool:
             number = _known_number(db, name)
+            if ask(db, answers, (cell(name),)):
+                return True
             if ask(db, left, (number, number)) != [(0,)]:
-                query = "SELECT complete FROM models WHERE number = ?"
-                return ask(db, query, (number,)) == [(1,)]
+                return False
             _count(db, removed=True)
             db.execute("UPDATE models SET complete = 1 WHERE number = ?", (number,))
-            ids = "SELECT id FROM sketches WHERE model <> ?"
+            # One that was begun later is on its way to take over itself.
+            ids = "SELECT id FROM sketches WHERE model < ?"
             db.execute(sql("DELETE FROM vectors WHERE id IN (", ids, ")"), (number,))
             for table, column in (
                 ("sketches", "model"),
                 ("readings", "model"),
                 ("models", "number"),
             ):
-                db.execute(sql("DELETE FROM", table, "WHERE", column, "<> ?"), (number,))
+                db.execute(sql("DELETE FROM", table, "WHERE", column, "< ?"), (number,))
             return True
 
-        alone = "SELECT name, complete FROM models LIMIT 2"
-        if self._place.read(lambda db: ask(db, alone)) == [(cell(name), 1)]:
+        answers = "SELECT 1 FROM models WHERE name = ? AND complete"
+        if self._place.read(lambda db: ask(db, answers, (cell(name),))):
             return True
         return bool(self._place.write(change))
 
@@ -237,14 +254,48 @@ class SqliteVectors(Vectors):
             return int(version)
         return None
 
-    def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
+    def put_reading(
+        self,
+        name: str,
+        namespace: str,
+        session: str,
+        version: int,
+        *,
+        removals: int | None = None,
+    ) -> None:
         """See `Vectors.put_reading`."""
 
         def change(db: apsw.Connection) -> None:
-            bound = (_known_number(db, name), cell(namespace), cell(session), version)
-            db.execute("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?)", bound)
+            number = _known_number(db, name)
+            if removals is None or ask(db, _REMOVALS) == [(removals,)]:
+                bound = (number, cell(namespace), cell(session), version)
+                db.execute("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?)", bound)
 
         self._place.write(change)
+
+    def removals(self) -> int:
+        """See `Vectors.removals`."""
+        ((count,),) = self._place.read(lambda db: ask(db, _REMOVALS, (), [int]))
+        return int(count)
+
+    def versions(self, name: str, namespace: str) -> dict[str, int]:
+        """See `Vectors.versions`."""
+        query = (
+            "SELECT session, version FROM readings"
+            " WHERE model = (SELECT number FROM models WHERE name = ?) AND namespace = ?"
+        )
+        bound = (cell(name), cell(namespace))
+        rows = self._place.read(lambda db: ask(db, query, bound, (bytes, int)))
+        return {text(session): version for session, version in rows}
+
+    def namespaces(self, name: str) -> list[str]:
+        """See `Vectors.namespaces`."""
+        query = (
+            "SELECT DISTINCT namespace FROM readings"
+            " WHERE model = (SELECT number FROM models WHERE name = ?) ORDER BY namespace"
+        )
+        rows = self._place.read(lambda db: ask(db, query, (cell(name),), [bytes]))
+        return [text(namespace) for (namespace,) in rows]
 
     def readings(self, name: str, namespace: str) -> int:
         """See `Vectors.readings`."""
@@ -289,28 +340,24 @@ class SqliteVectors(Vectors):
             reason = f"has {len(query)} numbers, and the vectors of the model have {dimension}"
             raise InvalidValue("query", reason)
         if digests is not None and len(digests) <= EXACT_MAX:
-            which = (
-                "SELECT s.digest, s.part, v.half FROM json_each(:digests) AS j"
-                " CROSS JOIN sketches AS s ON s.model = :model AND s.digest = j.value"
-                " CROSS JOIN vectors AS v ON v.id = s.id"
-            )
-            bound = {"digests": numbers(digests), "model": number}
-            return _compared(ask(db, which, bound, (int, int, bytes)), query, most)
+            bound = {"digests": numbers(digests), "model": number, "most": EXACT_MAX + 1}
+            if len(ask(db, _FEW, bound)) <= EXACT_MAX:
+                return _compared(ask(db, _ALL_OF, bound, _VECTOR), query, most)
         sketches = self._sketches(db, name, number, dimension)
         places = None if digests is None else sketches.among(list(digests))
         count = len(sketches.ids) if places is None else len(places)
         rescored = max(RESCORED, 4 * most, count // _RESCORED_SHARE)
-        # In the order of their numbers, in which they lie in the file.
-        closest = sorted(sketches.closest(query, places, rescored).tolist())
-        which = (
-            "SELECT s.digest, s.part, v.half FROM json_each(?) AS j"
-            " CROSS JOIN sketches AS s ON s.id = j.value CROSS JOIN vectors AS v ON v.id = s.id"
-        )
-        ids = numbers(sketches.ids[closest].tolist())
-        rows = ask(db, which, (ids,), (int, int, bytes))
-        if len(rows) != len(closest):
-            raise apsw.CorruptError("a sketch has no vector")
-        return _compared(rows, query, most)
+        while True:
+            # In the order of their numbers, in which they lie in the file.
+            closest = sorted(sketches.closest(query, places, rescored).tolist())
+            rows = ask(db, _THESE, (numbers(sketches.ids[closest].tolist()),), _VECTOR)
+            if len(rows) != len(closest):
+                raise apsw.CorruptError("a sketch has no vector")
+            near = _compared(rows, query, most)
+            # Pieces of a few long passages may be nearer than all others.
+            if len(near) >= most or rescored >= count:
+                return near
+            rescored *= 4
 
     def _sketches(self, db: apsw.Connection, name: str, number: int, dimension: int) -> Any:
         """All sketches of a model; only those that are new are read."""
@@ -324,7 +371,8 @@ class SqliteVectors(Vectors):
             if known is None or (known.model, known.origin) != (number, origin):
                 known = _Known(number, origin, Sketches.none(dimension))
             sketches = known.sketches
-            if len(sketches.ids) and sketches.ids[-1] > newest:
+            older = bool(len(sketches.ids)) and sketches.ids[-1] > newest
+            if older:
                 # Somebody else read a newer state than this transaction sees.
                 sketches = Sketches.none(dimension)
             query = "SELECT id, digest, sketch FROM sketches WHERE model = ? AND id > ?"
@@ -335,7 +383,8 @@ class SqliteVectors(Vectors):
                 raise apsw.CorruptError("a sketch is of another length than those of its model")
             sketches = sketches.and_these(rows)
             # One model answers at a time.
-            self._known = {name: _Known(number, origin, sketches)}
+            if not older:
+                self._known = {name: _Known(number, origin, sketches)}
             return sketches
 
     # --- the medium -------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class PlainVectors(Vectors):
     def __init__(self) -> None:
         """There are none."""
         self._kept: dict[str, _Kept] = {}
+        self._removals = 0
 
     def models(self) -> list[Model]:
         """See `Vectors.models`."""
@@ -48,11 +49,15 @@ class PlainVectors(Vectors):
 
     def complete(self, name: str) -> bool:
         """See `Vectors.complete`."""
-        own = self._begun(name)
-        if any(kept.read.keys() - own.read.keys() for kept in self._kept.values()):
-            return own.complete
+        own, names = self._begun(name), list(self._kept)
+        if own.complete:
+            return True
+        older = names[: names.index(name)]
+        if any(self._kept[each].read.keys() - own.read.keys() for each in older):
+            return False
         own.complete = True
-        self._kept = {name: own}
+        self._kept = {each: kept for each, kept in self._kept.items() if each not in older}
+        self._removals += 1
         return True
 
     def missing(self, name: str, digests: Collection[int]) -> set[int]:
@@ -101,14 +106,40 @@ class PlainVectors(Vectors):
             kept = self._kept[name]
             kept.rows = {made: row for made, row in kept.rows.items() if made.digest not in gone}
             kept.read = dict.fromkeys(kept.read, -1)
+            self._removals += 1
 
     def reading(self, name: str, namespace: str, session: str) -> int | None:
         """See `Vectors.reading`."""
         return self._kept[name].read.get((namespace, session)) if name in self._kept else None
 
-    def put_reading(self, name: str, namespace: str, session: str, version: int) -> None:
+    def put_reading(
+        self,
+        name: str,
+        namespace: str,
+        session: str,
+        version: int,
+        *,
+        removals: int | None = None,
+    ) -> None:
         """See `Vectors.put_reading`."""
-        self._begun(name).read[namespace, session] = version
+        kept = self._begun(name)
+        if removals in (None, self._removals):
+            kept.read[namespace, session] = version
+
+    def removals(self) -> int:
+        """See `Vectors.removals`."""
+        return self._removals
+
+    def versions(self, name: str, namespace: str) -> dict[str, int]:
+        """See `Vectors.versions`."""
+        read = self._kept[name].read if name in self._kept else {}
+        return {
+            session: version for (within, session), version in read.items() if within == namespace
+        }
+
+    def namespaces(self, name: str) -> list[str]:
+        """See `Vectors.namespaces`."""
+        return sorted({within for within, _ in self._kept[name].read}) if name in self._kept else []
 
     def readings(self, name: str, namespace: str) -> int:
         """See `Vectors.readings`."""

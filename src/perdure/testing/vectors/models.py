@@ -121,7 +121,11 @@ class Models(VectorsCase):
         assert [(each.name, each.complete) for each in vectors.models()] == [(A, True), (B, False)]
         vectors.put_reading(A, "", "new", 1)
         assert vectors.complete(A)
-        assert [each.name for each in vectors.models()] == [A]
+        # What was begun later is on its way to take over, and loses nothing by that.
+        assert [each.name for each in vectors.models()] == [A, B]
+        vectors.put_reading(B, "", "s", 1)
+        assert vectors.complete(B)
+        assert [each.name for each in vectors.models()] == [B]
 
     def test_a_model_may_come_back(self, vectors: Vectors) -> None:
         """One that was replaced and is begun again begins with nothing, and answers as any."""

@@ -224,6 +224,24 @@ def test_a_text_that_is_refused_stops_no_other(tmp_path: Path) -> None:
         assert store.search("conductor", mode="semantic").hits[0].session == "music"
 
 
+def test_an_endpoint_may_take_fewer_texts_than_one_passage_has(tmp_path: Path) -> None:
+    """A long passage is embedded whole, however few texts an embedder takes at once."""
+
+    class Narrow(Topics):
+        def embed_documents(self, texts: Sequence[str]) -> Any:
+            if len(texts) > 3:
+                raise TextRefused("narrow", "it answered 413")
+            return super().embed_documents(texts)
+
+    embedder = Narrow(batch=64)
+    with perdure.open(tmp_path / "s", embedder=embedder) as store:
+        say(store, "a", "nothing of note happened on that day. " * 300 + "the violin")
+        made = store.embed()
+        assert made.failed == ()
+        assert made.vectors == sum(map(len, embedder.calls)) > 20
+        assert store.search("orchestra", mode="semantic").hits[0].session == "a"
+
+
 def test_pieces_of_long_passages_crowd_nobody_out(tmp_path: Path) -> None:
     """So many passages are found as are asked for, however many pieces others have."""
     rng = np.random.default_rng(3)

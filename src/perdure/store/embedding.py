@@ -110,6 +110,7 @@ class Embedding:
         self._waiting = 0
         self._done: list[tuple[str, int, int]] = []
         self._refused: list[tuple[str, str]] = []
+        self._batch = embedder.batch
         self._passages = self._made = 0
 
     def embed(
@@ -242,10 +243,7 @@ class Embedding:
         embedder = self._embedder
         texts = [text for each in passages for text in each.texts]
         try:
-            rows = [
-                self._called(texts[at : at + embedder.batch])
-                for at in range(0, len(texts), embedder.batch)
-            ]
+            rows = self._rows(texts)
         except TextRefused as error:
             self._make_apart(passages, going_on, error)
             return
@@ -258,6 +256,8 @@ class Embedding:
         self, passages: list[_Pending], going_on: Callable[[], bool], error: TextRefused
     ) -> None:
         """Make those that the embedder takes, where it refuses some of several."""
+        # What was refused is one text, and not their number.
+        self._batch = self._embedder.batch
         if len(passages) == 1:
             # It stays without vectors, and so stops no other.
             self._refused.append((passages[0].session, error.message))
@@ -267,8 +267,30 @@ class Embedding:
             if going_on():
                 self._make(some, going_on)
 
+    def _rows(self, texts: list[str]) -> list[Any]:
+        """The vectors of some texts, in as many calls as that takes.
+
+        Raises:
+            TextRefused: one of them is not taken, by itself.
+            As `_called`.
+
+        """
+        rows: list[Any] = []
+        while texts:
+            some = texts[: self._batch]
+            try:
+                rows.append(self._called(some))
+            except TextRefused:
+                if len(some) == 1:
+                    raise
+                # Perhaps it takes no more than half as many at once.
+                self._batch = len(some) // 2
+                continue
+            texts = texts[len(some) :]
+        return rows
+
     def _called(self, texts: list[str]) -> Any:
-        """The vectors of some texts.
+        """The vectors of some texts, which are not too many for one call.
 
         Raises:
             EmbedderUnavailable, EmbedderFaulty: there are none.

@@ -82,7 +82,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Iterator[Store]:
-    with open_medium("raw", tmp_path) as store:
+    with open_medium("raw", tmp_path, index=False) as store:
         yield store
 
 

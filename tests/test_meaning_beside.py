@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pytest
 
 import perdure
 from perdure.embedding.arithmetic import checked
-from perdure.embedding.sqlite import SqliteVectors
+from perdure.embedding.sqlite import NAME, SqliteVectors
 from perdure.embedding.vectors import Made
 from perdure.errors import EmbedderUnavailable, InvalidValue, TextRefused
 from perdure.store import background
@@ -264,12 +265,62 @@ def test_what_went_meanwhile_is_not_noted_as_read(tmp_path: Path) -> None:
     vectors = SqliteVectors(str(tmp_path))
     vectors.begin("m", "m", 2)
     vectors.put("m", [Made(1, 0)], checked([[1.0, 0.0]], 1, 2, "m"))
-    before = vectors.removals()
+    before = vectors.era()
     vectors.remove("m", [1])
-    vectors.put_reading("m", "", "s", 5, removals=before)
+    vectors.put_reading("m", "", "s", 5, era=before)
     assert vectors.reading("m", "", "s") is None
-    vectors.put_reading("m", "", "s", 5, removals=vectors.removals())
+    vectors.put_reading("m", "", "s", 5, era=vectors.era())
     assert vectors.versions("m", "") == {"s": 5}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE vectors SET half = x'00' WHERE id = 1",
+        "UPDATE sketches SET sketch = x'00' WHERE id = 1",
+        "DELETE FROM vectors WHERE id = 1",
+        "UPDATE models SET dimension = 7",
+    ],
+)
+def test_damaged_cells_are_made_anew(tmp_path: Path, damage: str) -> None:
+    """Where some vectors make no sense any more words answer, and embedding makes them anew."""
+    with perdure.open(tmp_path / "s", embedder=Topics()) as store:
+        filled(store)
+        vectors = store.embed().vectors
+    db = apsw.Connection(str(tmp_path / "s" / NAME))
+    db.execute(damage)
+    db.close()
+    with perdure.open(tmp_path / "s", embedder=Topics()) as store:
+        found = store.search("quay")
+        assert (found.mode, len(found.hits), len(found.warnings)) == ("keyword", 1, 1)
+    with perdure.open(tmp_path / "s", embedder=Topics()) as store:
+        assert store.embed().vectors >= 1
+        assert store.stats().models[0].vectors == vectors
+        assert store.search("anchor").mode == "hybrid"
+        assert store.search("anchor", mode="semantic").hits[0].session == "sea"
+
+
+def test_a_file_that_is_lost_while_it_is_filled_is_filled_again(tmp_path: Path) -> None:
+    """Vectors that are deleted under whoever makes them are made by the next who embeds."""
+    path = tmp_path / "s" / NAME
+
+    class Losing(Topics):
+        def embed_documents(self, texts: Sequence[str]) -> Any:
+            if len(self.calls) == 2 and path.exists():
+                path.unlink()
+            return super().embed_documents(texts)
+
+    with perdure.open(tmp_path / "s", embedder=Losing(batch=1)) as store:
+        filled(store)
+        store.embed()
+        store.embed()
+    whole = Topics()
+    with perdure.open(tmp_path / "whole", embedder=whole) as other:
+        filled(other)
+        wanted = other.embed().vectors
+    with perdure.open(tmp_path / "s", embedder=Topics()) as store:
+        assert store.embed().vectors == 0
+        assert store.stats().models[0].vectors == wanted
 
 
 def test_a_call_is_found_once(store: perdure.Store) -> None:

@@ -115,6 +115,10 @@ class Vectors(ABC):
         """The digests of which there are vectors, some thousands at a time."""
 
     @abstractmethod
+    def unsound(self, name: str) -> list[int]:
+        """The digests of which a vector is not whole; it reads all of them."""
+
+    @abstractmethod
     def remove(self, name: str, digests: Collection[int]) -> None:
         """Forget the vectors of these.
 
@@ -134,12 +138,12 @@ class Vectors(ABC):
         session: str,
         version: int,
         *,
-        removals: int | None = None,
+        era: str | None = None,
     ) -> None:
         """Note that a session was embedded to its end, as far as it was this version.
 
-        With `removals`, as they were before it was asked what is missing, nothing is noted if there
-        were others since: what was there may be gone.
+        With `era`, as it was before it was asked what is missing, nothing is noted if it is another
+        one now: what was there may be gone.
 
         Raises:
             InvalidValue: the model was never begun.
@@ -147,8 +151,8 @@ class Vectors(ABC):
         """
 
     @abstractmethod
-    def removals(self) -> int:
-        """Counts up whenever vectors are taken away, of any model."""
+    def era(self) -> str:
+        """Another text whenever vectors were taken away, of any model, or all were lost."""
 
     @abstractmethod
     def versions(self, name: str, namespace: str) -> dict[str, int]:

@@ -6,14 +6,15 @@ Who begins again, after a kill or an error, makes what is missing.
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from perdure.catalog.contract import Catalog, Filters, Scope
 from perdure.catalog.passages import Passage
 from perdure.embedding import Embedder
 from perdure.embedding.blocks import blocks_of
 from perdure.embedding.vectors import Made, Vectors
-from perdure.errors import EmbedderUnavailable, PerdureError, TextRefused
+from perdure.errors import EmbedderUnavailable, InvalidValue, PerdureError, TextRefused
 from perdure.lenses.registry import told
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -23,6 +24,7 @@ from perdure.store.passage_texts import PassageTexts
 __all__ = ["Embedded", "Embedding", "Pace"]
 
 Progress = Callable[[int, int], None]
+T = TypeVar("T")
 
 _MINUTE_SECONDS = 60.0
 _FEW = 1_000
@@ -108,7 +110,7 @@ class Embedding:
         self._pace = pace
         self._pending: list[_Pending] = []
         self._waiting = 0
-        self._done: list[tuple[str, int, int]] = []
+        self._done: list[tuple[str, int, str]] = []
         self._refused: list[tuple[str, str]] = []
         self._batch = embedder.batch
         self._passages = self._made = 0
@@ -143,6 +145,7 @@ class Embedding:
         if ids is None:
             # First: what was read before is looked at again where something was taken away.
             vectors.keep_readings(self._namespace, there)
+            vectors.remove(embedder.model, vectors.unsound(embedder.model))
             self._forget(catalog)
         read_before = vectors.versions(embedder.model, self._namespace)
         read, failed = 0, []
@@ -159,7 +162,7 @@ class Embedding:
             self._flush(going_on)
         if progress is not None:
             progress(len(due), len(due))
-        complete = vectors.complete(embedder.model)
+        complete = self._there(lambda: vectors.complete(embedder.model))
         told = (self._passages, self._made, complete, (*failed, *self._refused))
         return Embedded(embedder.model, len(due), read, *told)
 
@@ -173,9 +176,9 @@ class Embedding:
         found = False
         if before != standing.version:
             # Before it is asked what is missing: what goes after that is missed as well.
-            removals = self._vectors.removals()
+            era = self._vectors.era()
             found = self._embed_missing(catalog, session, going_on)
-            self._done.append((session, standing.version, removals))
+            self._done.append((session, standing.version, era))
         if standing.problem is not None:
             # What can be read of it is embedded.
             raise _UnreadError(standing.problem)
@@ -232,10 +235,9 @@ class Embedding:
         if not going_on():
             return
         done, self._done = self._done, []
-        for session, version, removals in done:
-            self._vectors.put_reading(
-                self._embedder.model, self._namespace, session, version, removals=removals
-            )
+        name, put = self._embedder.model, self._vectors.put_reading
+        for session, version, era in done:
+            self._there(partial(put, name, self._namespace, session, version, era=era))
 
     def _make(self, passages: list[_Pending], going_on: Callable[[], bool]) -> None:
         from perdure.embedding.arithmetic import joined  # noqa: PLC0415 - brings numpy
@@ -249,7 +251,8 @@ class Embedding:
             return
         if rows and going_on():
             made = [Made(each.digest, part) for each in passages for part in range(len(each.texts))]
-            self._made += self._vectors.put(embedder.model, made, joined(rows))
+            put = partial(self._vectors.put, embedder.model, made, joined(rows))
+            self._made += self._there(put)
             self._passages += len(passages)
 
     def _make_apart(
@@ -308,6 +311,17 @@ class Embedding:
         except Exception as error:  # an embedder of somebody's may raise anything
             raise EmbedderUnavailable(embedder.spec, f"it failed: {told(error)}") from error
         return checked(given, len(texts), embedder.dimension, embedder.spec)
+
+    def _there(self, what: Callable[[], T]) -> T:
+        """Do something with the model, begun anew if its file was lost, or another took over."""
+        try:
+            return what()
+        except InvalidValue as error:
+            if error.path != "model":
+                raise
+            embedder = self._embedder
+            self._vectors.begin(embedder.model, embedder.spec, embedder.dimension)
+            return what()
 
     def _forget(self, catalog: Catalog) -> None:
         """Take away the vectors of what no session of any namespace says any more.

@@ -12,7 +12,7 @@ import msgspec
 from perdure.catalog.contract import Candidate, Scope
 from perdure.catalog.ranking import Ranked, once_each
 from perdure.embedding.vectors import Model, Near, Vectors
-from perdure.errors import InvalidValue, PerdureError
+from perdure.errors import EmbedderUnavailable, InvalidValue, PerdureError
 from perdure.model import values
 from perdure.store.embedders import Answering, Embedders
 from perdure.store.found import Found, cursor_of, read_cursor
@@ -107,6 +107,10 @@ class Nearness:
             fallback, offset, now = read_cursor(asked.after, number, (bool, _COUNT, int))
             asked = asked._replace(mode="any" if fallback else "all", now=now)
         best = self._nearest(index, asked, model, query)
+        if not best and all(each.name != model.name for each in self._vectors.models()):
+            reason = "its vectors are gone: removed, replaced by those of another, or damaged"
+            hint = "try again; if that does not help, run `perdure embed`"
+            raise EmbedderUnavailable(model.spec, reason, hint=hint, retryable=True)
         capped = len(best) >= NEAREST
         if hybrid:
             words, more, words_mode = self._keywords.ranked(index, asked)

@@ -23,7 +23,6 @@ RESCORED, _RESCORED_SHARE = 1_000, 50
 """So many of the nearest sketches are compared in full, or one in so many, if that is more."""
 
 _PAGE = 10_000
-_REMOVALS = "SELECT removals FROM facts"
 _FEW = (
     "SELECT 1 FROM json_each(:digests) AS j CROSS JOIN sketches AS s"
     " ON s.model = :model AND s.digest = j.value LIMIT :most"
@@ -85,19 +84,32 @@ class SqliteVectors(Vectors):
             " ORDER BY complete DESC, number DESC"
         )
         kinds = (bytes, bytes, int, int, int)
-        rows = self._place.read(lambda db: ask(db, query, (), kinds))
-        return [
-            Model(text(name), text(spec), dimension, bool(complete), vectors)
-            for name, spec, dimension, complete, vectors in rows
-        ]
+
+        def found(db: apsw.Connection) -> list[Model]:
+            return [
+                Model(text(name), text(spec), dimension, bool(complete), vectors)
+                for name, spec, dimension, complete, vectors in ask(db, query, (), kinds)
+            ]
+
+        return self._place.read(found)
 
     def begin(self, name: str, spec: str, dimension: int) -> None:
         """See `Vectors.begin`."""
-        known = "SELECT 1 FROM models WHERE name = ? AND spec = ?"
-        if self._place.read(lambda db: ask(db, known, (cell(name), cell(spec)))):
+        known = "SELECT 1 FROM models WHERE name = ? AND spec = ? AND dimension = ?"
+        if self._place.read(lambda db: ask(db, known, (cell(name), cell(spec), dimension))):
             return
+        other = "SELECT number FROM models WHERE name = ? AND dimension <> ?"
 
         def change(db: apsw.Connection) -> None:
+            for (number,) in ask(db, other, (cell(name), dimension), [int]):
+                # Nothing can be compared with those any more.
+                ids = "SELECT id FROM sketches WHERE model = ?"
+                db.execute(sql("DELETE FROM vectors WHERE id IN (", ids, ")"), (number,))
+                for table in ("sketches", "readings"):
+                    db.execute(sql("DELETE FROM", table, "WHERE model = ?"), (number,))
+                again = "UPDATE models SET dimension = ?, vectors = 0 WHERE number = ?"
+                db.execute(again, (dimension, number))
+                _count(db, removed=True)
             _count(db)
             query = (
                 "INSERT INTO models (name, spec, dimension, complete, vectors)"
@@ -240,6 +252,24 @@ class SqliteVectors(Vectors):
         if digests:
             self._place.write(change, make=False)
 
+    def unsound(self, name: str) -> list[int]:
+        """See `Vectors.unsound`."""
+        query = (
+            "SELECT DISTINCT s.digest FROM sketches AS s LEFT JOIN vectors AS v ON v.id = s.id"
+            " WHERE s.model = ? AND (v.id IS NULL OR typeof(v.half) <> 'blob'"
+            " OR length(v.half) <> ? OR length(s.sketch) <> ?)"
+        )
+
+        def found(db: apsw.Connection) -> list[int]:
+            models = "SELECT number, dimension FROM models WHERE name = ?"
+            digests = []
+            for number, dimension in ask(db, models, (cell(name),), [int, int]):
+                sizes = (_HALF_BYTES * dimension, 8 * -(-dimension // 64))
+                digests += ask(db, query, (number, *sizes), [int])
+            return [digest for (digest,) in digests]
+
+        return self._place.read(found)
+
     # --- readings ---------------------------------------------------------------------------------
 
     def reading(self, name: str, namespace: str, session: str) -> int | None:
@@ -261,22 +291,21 @@ class SqliteVectors(Vectors):
         session: str,
         version: int,
         *,
-        removals: int | None = None,
+        era: str | None = None,
     ) -> None:
         """See `Vectors.put_reading`."""
 
         def change(db: apsw.Connection) -> None:
             number = _known_number(db, name)
-            if removals is None or ask(db, _REMOVALS) == [(removals,)]:
+            if era is None or _era(db) == era:
                 bound = (number, cell(namespace), cell(session), version)
                 db.execute("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?)", bound)
 
         self._place.write(change)
 
-    def removals(self) -> int:
-        """See `Vectors.removals`."""
-        ((count,),) = self._place.read(lambda db: ask(db, _REMOVALS, (), [int]))
-        return int(count)
+    def era(self) -> str:
+        """See `Vectors.era`."""
+        return self._place.read(_era)
 
     def versions(self, name: str, namespace: str) -> dict[str, int]:
         """See `Vectors.versions`."""
@@ -285,8 +314,12 @@ class SqliteVectors(Vectors):
             " WHERE model = (SELECT number FROM models WHERE name = ?) AND namespace = ?"
         )
         bound = (cell(name), cell(namespace))
-        rows = self._place.read(lambda db: ask(db, query, bound, (bytes, int)))
-        return {text(session): version for session, version in rows}
+
+        def found(db: apsw.Connection) -> dict[str, int]:
+            rows = ask(db, query, bound, (bytes, int))
+            return {text(session): version for session, version in rows}
+
+        return self._place.read(found)
 
     def namespaces(self, name: str) -> list[str]:
         """See `Vectors.namespaces`."""
@@ -294,8 +327,12 @@ class SqliteVectors(Vectors):
             "SELECT DISTINCT namespace FROM readings"
             " WHERE model = (SELECT number FROM models WHERE name = ?) ORDER BY namespace"
         )
-        rows = self._place.read(lambda db: ask(db, query, (cell(name),), [bytes]))
-        return [text(namespace) for (namespace,) in rows]
+
+        def found(db: apsw.Connection) -> list[str]:
+            rows = ask(db, query, (cell(name),), [bytes])
+            return [text(namespace) for (namespace,) in rows]
+
+        return self._place.read(found)
 
     def readings(self, name: str, namespace: str) -> int:
         """See `Vectors.readings`."""
@@ -409,6 +446,11 @@ def _known_number(db: apsw.Connection, name: str) -> int:
     if number is None:
         raise InvalidValue("model", "was never begun, or was removed meanwhile")
     return number
+
+
+def _era(db: apsw.Connection) -> str:
+    ((birth, removals),) = ask(db, "SELECT birth, removals FROM facts", (), [int, int])
+    return f"{birth} {removals}"
 
 
 def _count(db: apsw.Connection, *, removed: bool = False) -> None:

@@ -40,7 +40,11 @@ class PlainVectors(Vectors):
 
     def begin(self, name: str, spec: str, dimension: int) -> None:
         """See `Vectors.begin`."""
-        self._kept.setdefault(name, _Kept(spec, dimension)).spec = spec
+        kept = self._kept.setdefault(name, _Kept(spec, dimension))
+        kept.spec = spec
+        if kept.dimension != dimension:
+            kept.dimension, kept.rows, kept.read = dimension, {}, {}
+            self._removals += 1
 
     def _begun(self, name: str) -> _Kept:
         if name not in self._kept:
@@ -99,6 +103,10 @@ class PlainVectors(Vectors):
         for digest in sorted(self._digests(name)):
             yield [digest]
 
+    def unsound(self, name: str) -> list[int]:  # noqa: ARG002 - nothing here is ever damaged
+        """See `Vectors.unsound`."""
+        return []
+
     def remove(self, name: str, digests: Collection[int]) -> None:
         """See `Vectors.remove`."""
         gone = set(digests) & self._digests(name)
@@ -119,16 +127,16 @@ class PlainVectors(Vectors):
         session: str,
         version: int,
         *,
-        removals: int | None = None,
+        era: str | None = None,
     ) -> None:
         """See `Vectors.put_reading`."""
         kept = self._begun(name)
-        if removals in (None, self._removals):
+        if era in (None, self.era()):
             kept.read[namespace, session] = version
 
-    def removals(self) -> int:
-        """See `Vectors.removals`."""
-        return self._removals
+    def era(self) -> str:
+        """See `Vectors.era`."""
+        return str(self._removals)
 
     def versions(self, name: str, namespace: str) -> dict[str, int]:
         """See `Vectors.versions`."""

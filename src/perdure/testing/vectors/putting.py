@@ -127,8 +127,12 @@ class Putting(VectorsCase):
                     vectors.nearest(A, rows([1.0] * many)[0], digests, 1)
         assert put(vectors, A, [3], around(90)) == 1
         assert asked(vectors, 0) == [(1, 0), (3, 0)]
+        era = vectors.era()
         begun(vectors, dimension=3)
-        assert vectors.models()[0].dimension == 2
+        # Nothing can be compared with the vectors of before.
+        assert (vectors.models()[0].dimension, vectors.models()[0].vectors) == (3, 0)
+        assert everything(vectors) == []
+        assert vectors.era() != era
 
     def test_thousands_are_kept(self, vectors: Vectors) -> None:
         """Any number of vectors is put, told of page by page, and removed."""

@@ -129,7 +129,12 @@ def test_what_was_embedded_is_found_by_meaning(line: Line, store: perdure.Store)
     )
     assert line("embed", "a").stdout.startswith("1 session: 0 had something new")
     found = line.json("search", "violinist")
-    assert (found["mode"], found["model"], found["warnings"]) == ("hybrid", "hashing/1/64", [])
+    assert (found["mode"], found["model"]) == ("hybrid", "hashing/1/64")
+    assert found["warnings"] == [
+        "no passage has any of these words; these are the nearest in meaning"
+    ]
+    assert line.json("search", "violin")["warnings"] == []
+    assert line.json("search", "???")["mode"] == "keyword"
     assert found["hits"][0]["session"] == "a"
     assert line.json("search", "violin", "--mode", "keyword")["model"] is None
     assert line.json("stats")["models"][0]["vectors"] == made["vectors"]

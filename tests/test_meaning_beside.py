@@ -342,3 +342,56 @@ def test_a_fallback_of_no_words_is_none(store: perdure.Store) -> None:
     found = store.search("anchor spoon", mode="hybrid")
     assert found.hits
     assert not found.fallback
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "http://..a/v1#m",
+        f"http://{'a' * 64}.test/v1#m",
+        f"model2vec:/{'m' * 300}",
+        f"sentence-transformers:/{'m' * 300}",
+        "model2vec:/\0",
+    ],
+)
+def test_names_that_no_system_takes_are_refused(tmp_path: Path, spec: str) -> None:
+    """Hosts and folders that cannot be are errors of the tree, and words answer."""
+    with perdure.open(tmp_path / "s", embedder=Topics()) as store:
+        filled(store)
+        store.embed()
+    with perdure.open(tmp_path / "s", embedder=spec) as store:
+        with pytest.raises((InvalidValue, EmbedderUnavailable)):
+            store.embed()
+        assert store.search("quay").mode == "keyword"
+
+
+def test_a_long_query_is_cut(tmp_path: Path) -> None:
+    """However much is typed, an embedder is given so much of it as says what it is about."""
+    given: list[str] = []
+
+    class Noting(Topics):
+        def embed_query(self, text: str) -> Any:
+            given.append(text)
+            return super().embed_query(text)
+
+    with perdure.open(tmp_path / "s", embedder=Noting()) as store:
+        filled(store)
+        store.embed()
+        store.search("quay " * 100_000, mode="semantic")
+    assert len(given[0]) == 2_000
+
+
+def test_an_answer_by_another_model_says_so(tmp_path: Path) -> None:
+    """Where the embedder that was asked for has no vectors, the answer names the one that has."""
+    with perdure.open(tmp_path / "s", embedder="hashing:64") as store:
+        filled(store)
+        store.embed()
+    with perdure.open(tmp_path / "s", embedder="hashing:32") as store:
+        found = store.search("quay")
+        assert found.model == "hashing/1/64"
+        assert found.warnings[0].startswith("hashing:32 has not embedded everything")
+        store.embed("sea")
+    with perdure.open(tmp_path / "s") as store:
+        # What is on its way is gone on with.
+        assert store.embed().model == "hashing/1/32"
+        assert store.search("quay").warnings == ()

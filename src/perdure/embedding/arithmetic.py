@@ -9,7 +9,7 @@ try:
     import numpy as np
 except ImportError as error:
     raise EmbedderUnavailable(
-        "numpy", "it is not installed", hint="pip install 'perdure[semantic]'"
+        "of any kind", "vectors need numpy", hint="pip install 'perdure[semantic]'"
     ) from error
 
 __all__ = ["Sketches", "best", "checked", "halves", "joined", "scores", "sketches"]

@@ -46,7 +46,7 @@ class LocalEmbedder(Embedder):
         home = runtime.environment("HOME")
         whole = f"{home}{folder[1:]}" if home and folder.startswith("~/") else folder
         self.spec = f"{self.name}:{Path(whole).absolute()}"
-        if not Path(whole).is_dir():
+        if not _is_folder(Path(whole)):
             hint = "give a folder of this machine; nothing is downloaded"
             raise EmbedderUnavailable(self.spec, "there is no such folder", hint=hint)
         try:
@@ -116,6 +116,14 @@ class SentenceTransformersEmbedder(LocalEmbedder):
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        # A name that is too long, say, or a folder that may not be entered.
+        return False
 
 
 def _are_of_package(path: Path) -> bool:

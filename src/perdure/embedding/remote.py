@@ -292,6 +292,8 @@ def _address_of(spec: str) -> _Address:
     try:
         parts = urlsplit(before)
         port = parts.port
+        # As the socket will do it.
+        (parts.hostname or "").encode("idna")
         given = dict(
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         )

@@ -25,10 +25,14 @@ T = TypeVar("T")
 
 
 class Answering(NamedTuple):
-    """The model whose vectors are searched, and what makes the vector of a query for it."""
+    """The model whose vectors are searched, and what makes the vector of a query for it.
+
+    `instead` is the embedder that the store was opened with, where the vectors are not of that.
+    """
 
     model: Model
     embedder: Embedder
+    instead: str | None = None
 
 
 class Embedders:
@@ -92,7 +96,8 @@ class Embedders:
         own = self.own()
         if own is not None:
             return own
-        for model in self._vectors.models():
+        # One that is on its way to take over is gone on with.
+        for model in sorted(self._vectors.models(), key=lambda model: model.complete):
             return self._of(model)
         return self.made("offline")
 
@@ -112,7 +117,8 @@ class Embedders:
         if not models:
             hint = "run `perdure embed`, or store.embed()"
             raise EmbedderUnavailable("none", "nothing was embedded yet", hint=hint)
-        return Answering(models[0], self._of(models[0]))
+        instead = None if own is None or own.model == models[0].name else own.spec
+        return Answering(models[0], self._of(models[0]), instead)
 
     def _of(self, model: Model) -> Embedder:
         """What made the vectors of a model."""

@@ -31,6 +31,10 @@ NEAREST = 200
 
 _COUNT = Annotated[int, msgspec.Meta(ge=0)]
 _ALL = Scope()
+_QUERY_CHARS = 2_000
+"""So much of a query is embedded: what it is about stands there, and models take no more."""
+
+_NO_WORDS = "no passage has any of these words; these are the nearest in meaning"
 
 
 class Nearness:
@@ -56,7 +60,7 @@ class Nearness:
             EmbedderUnavailable, EmbedderFaulty: what "semantic" and "hybrid" need is not there.
 
         """
-        if not asked.query.text.strip():
+        if not asked.query.text.strip() or (mode == "auto" and asked.query.empty):
             return self._keywords.best(index, asked)
         if mode != "auto":
             return self._near(index, asked, mode)
@@ -92,7 +96,7 @@ class Nearness:
         answering = self._embedders.answering()
         embedder = answering.embedder
         with self._embedders.calls:
-            given = embedder.embed_query(values.text(asked.query.text))
+            given = embedder.embed_query(values.text(asked.query.text[:_QUERY_CHARS]))
         (row,) = checked([given], 1, embedder.dimension, embedder.spec)
         return answering, row
 
@@ -112,9 +116,12 @@ class Nearness:
             hint = "try again; if that does not help, run `perdure embed`"
             raise EmbedderUnavailable(model.spec, reason, hint=hint, retryable=True)
         capped = len(best) >= NEAREST
+        warnings = self._warnings(index, answering)
         if hybrid:
             words, more, words_mode = self._keywords.ranked(index, asked)
             fallback = words_mode == "any" and bool(words)
+            if best and not words:
+                warnings = (_NO_WORDS, *warnings)
             best = fused((words[:NEAREST], best))
             capped = capped or more or len(words) > NEAREST
         end = offset + asked.k
@@ -128,7 +135,7 @@ class Nearness:
             ignored=asked.query.ignored,
             coverage=coverage_of(index),
             model=model.name,
-            warnings=self._warnings(index, model),
+            warnings=warnings,
         )
 
     def _nearest(self, index: Indexer, asked: Asked, model: Model, query: Any) -> list[Ranked]:
@@ -155,17 +162,23 @@ class Nearness:
         found.sort(key=lambda each: (-each.score, -each.candidate.time, *_named(each.candidate)))
         return once_each(found)
 
-    def _warnings(self, index: Indexer, model: Model) -> tuple[str, ...]:
-        """What of the sessions has no vectors."""
+    def _warnings(self, index: Indexer, answering: Answering) -> tuple[str, ...]:
+        """Which other model was wanted, and what of the sessions has no vectors."""
+        model = answering.model
+        some_other: tuple[str, ...] = ()
+        if answering.instead is not None:
+            told = f"{answering.instead} has not embedded everything; {model.spec} answers"
+            some_other = (f"{told} until `perdure embed` was run with it",)
         there = index.catalog.versions(index.namespace)
         read = self._vectors.versions(model.name, index.namespace)
         left = sum(read.get(session) != version for session, version in there.items())
         if not left:
-            return ()
+            return some_other
         some = f"{left} of {len(there)} sessions say"
         if left == 1:
             some = f"1 of {len(there)} sessions says"
-        return (f"{some} something that has no vectors yet; `perdure embed` makes them",)
+        told = f"{some} something that has no vectors yet; `perdure embed` makes them"
+        return (*some_other, told)
 
 
 def _is_of_words(asked: Asked) -> bool:

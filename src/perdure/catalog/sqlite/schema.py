@@ -5,7 +5,6 @@ import apsw
 from perdure.catalog.analysis import TOKENIZER
 from perdure.catalog.analysis import VERSION as ANALYSIS
 from perdure.catalog.sqlite import filters, ranking
-from perdure.databases.cells import ask
 from perdure.databases.derived import Tables
 
 __all__ = ["RULES", "IndexTables"]
@@ -139,7 +138,6 @@ _TABLES = (
         words, parts, content='', contentless_delete=1, tokenize='{TOKENIZER}'
     )""",
 )
-_EXPECTED = frozenset(" ".join(sql.split()) for sql in _TABLES)
 
 
 class IndexTables(Tables):
@@ -148,6 +146,7 @@ class IndexTables(Tables):
     name = "index.sqlite"
     application_id = int.from_bytes(b"pdIx", "big")
     version = 2
+    statements = _TABLES
 
     def prepare(self, connection: apsw.Connection) -> None:
         """See `Tables.prepare`."""
@@ -156,25 +155,11 @@ class IndexTables(Tables):
         filters.register(connection)
         ranking.register(connection)
 
-    def create(self, connection: apsw.Connection, version: int) -> None:
-        """See `Tables.create`."""
-        for sql in _TABLES:
-            connection.execute(" ".join(sql.split()))
-        connection.execute("INSERT INTO facts VALUES (?, ?, 0, 0)", (RULES, version))
-        connection.pragma("application_id", self.application_id)
-        connection.pragma("user_version", self.version)
+    @property
+    def rules(self) -> str:
+        """See `Tables.rules`."""
+        return RULES
 
-    def check(self, connection: apsw.Connection) -> bool:
-        """See `Tables.check`."""
-        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
-        for sql in _EXPECTED - found:
-            raise apsw.CorruptError(f"{sql[:40]!r} is not there, or is another one")
-        rules = ask(connection, "SELECT rules FROM facts")
-        if len(rules) != 1:
-            raise apsw.CorruptError("its rules are not there")
-        return bool(rules[0][0] == RULES)
-
-    def counted(self, connection: apsw.Connection) -> int:
-        """See `Tables.counted`."""
-        ((version,),) = ask(connection, "SELECT version FROM facts", (), [int])
-        return int(version)
+    def facts(self, version: int) -> tuple[str | int, ...]:
+        """See `Tables.facts`."""
+        return RULES, version, 0, 0

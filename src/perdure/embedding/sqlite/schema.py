@@ -1,8 +1,5 @@
 """The tables of `vectors.sqlite`."""
 
-import apsw
-
-from perdure.databases.cells import ask
 from perdure.databases.derived import Tables
 from perdure.embedding.blocks import VERSION as BLOCKS
 
@@ -47,7 +44,6 @@ _TABLES = (
         PRIMARY KEY (model, namespace, session)
     ) STRICT, WITHOUT ROWID""",
 )
-_EXPECTED = frozenset(" ".join(sql.split()) for sql in _TABLES)
 
 
 class VectorTables(Tables):
@@ -56,26 +52,13 @@ class VectorTables(Tables):
     name = "vectors.sqlite"
     application_id = int.from_bytes(b"pdVe", "big")
     version = 1
+    statements = _TABLES
 
-    def create(self, connection: apsw.Connection, version: int) -> None:
-        """See `Tables.create`."""
-        for sql in _TABLES:
-            connection.execute(" ".join(sql.split()))
-        connection.execute("INSERT INTO facts VALUES (?, ?, ?, 0, 0)", (_RULES, version, version))
-        connection.pragma("application_id", self.application_id)
-        connection.pragma("user_version", self.version)
+    @property
+    def rules(self) -> str:
+        """See `Tables.rules`."""
+        return _RULES
 
-    def check(self, connection: apsw.Connection) -> bool:
-        """See `Tables.check`."""
-        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
-        for sql in _EXPECTED - found:
-            raise apsw.CorruptError(f"{sql[:40]!r} is not there, or is another one")
-        rules = ask(connection, "SELECT rules FROM facts")
-        if len(rules) != 1:
-            raise apsw.CorruptError("its rules are not there")
-        return bool(rules[0][0] == _RULES)
-
-    def counted(self, connection: apsw.Connection) -> int:
-        """See `Tables.counted`."""
-        ((version,),) = ask(connection, "SELECT version FROM facts", (), [int])
-        return int(version)
+    def facts(self, version: int) -> tuple[str | int, ...]:
+        """See `Tables.facts`."""
+        return _RULES, version, version, 0, 0

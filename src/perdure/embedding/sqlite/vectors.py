@@ -272,18 +272,6 @@ class SqliteVectors(Vectors):
 
     # --- readings ---------------------------------------------------------------------------------
 
-    def reading(self, name: str, namespace: str, session: str) -> int | None:
-        """See `Vectors.reading`."""
-        query = (
-            "SELECT version FROM readings"
-            " WHERE model = (SELECT number FROM models WHERE name = ?)"
-            " AND namespace = ? AND session = ?"
-        )
-        bound = (cell(name), cell(namespace), cell(session))
-        for (version,) in self._place.read(lambda db: ask(db, query, bound, [int])):
-            return int(version)
-        return None
-
     def put_reading(
         self,
         name: str,
@@ -333,16 +321,6 @@ class SqliteVectors(Vectors):
             return [text(namespace) for (namespace,) in rows]
 
         return self._place.read(found)
-
-    def readings(self, name: str, namespace: str) -> int:
-        """See `Vectors.readings`."""
-        query = (
-            "SELECT count(*) FROM readings"
-            " WHERE model = (SELECT number FROM models WHERE name = ?) AND namespace = ?"
-        )
-        bound = (cell(name), cell(namespace))
-        ((count,),) = self._place.read(lambda db: ask(db, query, bound, [int]))
-        return int(count)
 
     def keep_readings(self, namespace: str, sessions: Collection[str]) -> None:
         """See `Vectors.keep_readings`."""

@@ -130,7 +130,7 @@ def of(name: str, digests: list[int], axis: tuple[int, float]) -> list[Call]:
             for most in (2, 20)
         ),
         lambda v: [
-            v.reading(name, each, other) for each in ("", "\ud800") for other in ("", "\ud800")
+            v.versions(name, each).get(other) for each in ("", "\ud800") for other in ("", "\ud800")
         ],
-        lambda v: [v.readings(name, each) for each in ("", "\ud800")],
+        lambda v: [len(v.versions(name, each)) for each in ("", "\ud800")],
     ]

@@ -116,10 +116,6 @@ class PlainVectors(Vectors):
             kept.read = dict.fromkeys(kept.read, -1)
             self._removals += 1
 
-    def reading(self, name: str, namespace: str, session: str) -> int | None:
-        """See `Vectors.reading`."""
-        return self._kept[name].read.get((namespace, session)) if name in self._kept else None
-
     def put_reading(
         self,
         name: str,
@@ -148,12 +144,6 @@ class PlainVectors(Vectors):
     def namespaces(self, name: str) -> list[str]:
         """See `Vectors.namespaces`."""
         return sorted({within for within, _ in self._kept[name].read}) if name in self._kept else []
-
-    def readings(self, name: str, namespace: str) -> int:
-        """See `Vectors.readings`."""
-        return (
-            sum(each == namespace for each, _ in self._kept[name].read) if name in self._kept else 0
-        )
 
     def keep_readings(self, namespace: str, sessions: Collection[str]) -> None:
         """See `Vectors.keep_readings`."""

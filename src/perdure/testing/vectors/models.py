@@ -36,7 +36,7 @@ class Models(VectorsCase):
         begun(vectors)
         assert vectors.models() == [Model(A, "spec:a", 2, True, 1)]
         assert asked(vectors, 0) == [(1, 0)]
-        assert vectors.reading(A, "", "s") == 4
+        assert vectors.versions(A, "").get("s") == 4
 
     def test_a_model_is_where_it_was_found_last(self, vectors: Vectors) -> None:
         """A model that is begun again from another place is made from that one from then on."""
@@ -82,8 +82,8 @@ class Models(VectorsCase):
         assert everything(vectors, A) == []
         assert vectors.missing(A, [1, 2]) == {1, 2}
         assert asked(vectors, 0, name=B) == [(1, 0)]
-        assert (vectors.readings(A, ""), vectors.reading(A, "", "s")) == (0, None)
-        assert vectors.readings(B, "") == 3
+        assert (len(vectors.versions(A, "")), vectors.versions(A, "").get("s")) == (0, None)
+        assert len(vectors.versions(B, "")) == 3
 
     def test_sessions_of_all_namespaces_count(self, vectors: Vectors) -> None:
         """A model that lacks a session of another namespace is not complete."""

@@ -32,8 +32,8 @@ class Putting(VectorsCase):
         assert vectors.missing(A, [1, 2]) == {1, 2}
         assert asked(vectors, 0) == asked(vectors, 0, [1]) == []
         assert everything(vectors) == []
-        assert vectors.reading(A, "", "s") is None
-        assert vectors.readings(A, "") == 0
+        assert vectors.versions(A, "").get("s") is None
+        assert len(vectors.versions(A, "")) == 0
         vectors.remove(A, [1])
         vectors.remove(A, [])
         vectors.keep_readings("", [])

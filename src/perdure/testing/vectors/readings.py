@@ -16,9 +16,9 @@ class Readings(VectorsCase):
         begun(vectors)
         for version in (7, 2**62, 3):
             vectors.put_reading(A, "", "s", version)
-            assert vectors.reading(A, "", "s") == version
-        assert vectors.readings(A, "") == 1
-        assert vectors.reading(A, "", "t") is None
+            assert vectors.versions(A, "").get("s") == version
+        assert len(vectors.versions(A, "")) == 1
+        assert vectors.versions(A, "").get("t") is None
 
     def test_readings_are_by_model_namespace_and_session(self, vectors: Vectors) -> None:
         """Each model has its own, and so has each namespace, whatever they are called."""
@@ -38,10 +38,10 @@ class Readings(VectorsCase):
             vectors.put_reading(*place, number)
         for model in (A, B):
             for namespace in NAMES:
-                assert vectors.readings(model, namespace) == len(NAMES) - (model == B)
+                assert len(vectors.versions(model, namespace)) == len(NAMES) - (model == B)
                 for session in NAMES:
                     place = (model, namespace, session)
-                    assert vectors.reading(*place) == noted.get(place)
+                    assert vectors.versions(*place[:2]).get(place[2]) == noted.get(place)
 
     def test_readings_of_sessions_that_are_gone_go(self, vectors: Vectors) -> None:
         """Of one namespace those of the sessions that are named stay, for all models."""
@@ -53,13 +53,13 @@ class Readings(VectorsCase):
                     vectors.put_reading(model, namespace, session, 1)
         vectors.keep_readings("n", ["n", "\ud800", "unknown"])
         for model in (A, B):
-            assert [vectors.readings(model, each) for each in NAMES] == [6, 2, 6, 6, 6, 6]
-            left = [each for each in NAMES if vectors.reading(model, "n", each) is not None]
+            assert [len(vectors.versions(model, each)) for each in NAMES] == [6, 2, 6, 6, 6, 6]
+            left = [each for each in NAMES if vectors.versions(model, "n").get(each) is not None]
             assert left == ["n", "\ud800"]
         vectors.keep_readings("", set())
-        assert [vectors.readings(A, each) for each in NAMES] == [0, 2, 6, 6, 6, 6]
+        assert [len(vectors.versions(A, each)) for each in NAMES] == [0, 2, 6, 6, 6, 6]
         vectors.keep_readings("unknown", [])
-        assert [vectors.readings(B, each) for each in NAMES] == [0, 2, 6, 6, 6, 6]
+        assert [len(vectors.versions(B, each)) for each in NAMES] == [0, 2, 6, 6, 6, 6]
 
     def test_what_was_removed_has_to_be_read_again(self, vectors: Vectors) -> None:
         """After a removal every session of the model is one whose version is not known."""
@@ -71,8 +71,8 @@ class Readings(VectorsCase):
         vectors.put_reading(B, "", "s", 6)
         vectors.remove(A, [2])
         vectors.remove(A, [])
-        assert [vectors.reading(A, "", each) for each in "st"] == [5, 5]
+        assert [vectors.versions(A, "").get(each) for each in "st"] == [5, 5]
         vectors.remove(A, [1])
-        assert [vectors.reading(A, "", each) for each in "st"] == [-1, -1]
-        assert vectors.readings(A, "") == 2
-        assert vectors.reading(B, "", "s") == 6
+        assert [vectors.versions(A, "").get(each) for each in "st"] == [-1, -1]
+        assert len(vectors.versions(A, "")) == 2
+        assert vectors.versions(B, "").get("s") == 6

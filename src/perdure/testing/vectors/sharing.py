@@ -53,7 +53,7 @@ class Sharing(VectorsCase):
         put(other, A, [2], around(10))
         assert asked(one, 0) == [(1, 0), (2, 0)]
         one.put_reading(A, "", "s", 3)
-        assert other.reading(A, "", "s") == 3
+        assert other.versions(A, "").get("s") == 3
         other.remove(A, [1])
         assert asked(one, 0) == asked(other, 0) == [(2, 0)]
         put(other, A, [1, 3], around(20, 5))

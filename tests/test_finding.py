@@ -503,3 +503,37 @@ def test_a_keyed_append_after_reopening_reads_no_old_log(tmp_path: Path) -> None
             with pytest.raises(perdure.errors.KeyConflict):
                 session.append("x", "else", key="k270")
             assert session.position.seq == known + 4
+
+
+def test_a_page_may_pass_sessions_over(tmp_path: Path) -> None:
+    """An offset leads to where the pages before it end, also past the end, and with a query."""
+    with perdure.open(tmp_path) as store:
+        for number in range(5):
+            with store.create(f"s{number}") as session:
+                data = {"title": f"fix the test {number}"}
+                session.append("session/titled", data, time=number)
+        order = [each.id for each in store.sessions().sessions]
+        assert order == ["s4", "s3", "s2", "s1", "s0"]
+        for offset in range(7):
+            page = store.sessions(2, offset=offset)
+            assert [each.id for each in page.sessions] == order[offset : offset + 2]
+            found = store.sessions(2, query="fix test", offset=offset)
+            assert not found.fallback
+            assert len(found.sessions) == len(page.sessions)
+        assert [each.id for each in store.sessions(1, page.cursor, offset=1).sessions] == ["s3"]
+        for wrong in (-1, True, "1", 2**30):
+            with pytest.raises(perdure.errors.InvalidValue, match="offset"):
+                store.sessions(offset=wrong)  # type: ignore[arg-type]
+
+
+def test_a_revision_changes_with_the_log(tmp_path: Path) -> None:
+    """A revision stays while nothing is committed, and is another one afterwards."""
+    with perdure.open(tmp_path) as store:
+        with store.create("s") as session:
+            session.append("note", 1)
+        before = store.revision("s")
+        assert store.revision("s") == before
+        store.append("s", [{"type": "note", "data": 2}])
+        assert store.revision("s") != before
+        with pytest.raises(perdure.errors.SessionNotFound):
+            store.revision("t")

@@ -357,6 +357,10 @@ class AsyncStore(
         """As `list`; `revision` tells whether a session changed since it was seen last."""
         return await self._in_thread(self._store.list_snapshots)
 
+    async def revision(self, id: str) -> str:
+        """Another text after each change of the session's log, as `Store.revision`."""
+        return await self._in_thread(self._store.revision, id)
+
     async def locate(self, session: Header | str) -> str | None:
         """Absolute path of a session's log, existing or not; None where there are no files."""
         return await self._in_thread(self._store.locate, session)

@@ -368,11 +368,12 @@ class Catalog(ABC):
         *,
         sort: str = "last_active",
         limit: int = 20,
+        offset: int = 0,
         after: tuple[Any, str] | None = None,
     ) -> list[Listed]:
         """Sessions in an order of `SORTS`, behind the one with this value and id.
 
-        Equal values go by id. Titles are compared without case; what has no value comes last.
+        Of these `offset` are passed over first. Equal values go by id. Titles are compared without case; what has no value comes last.
         """
 
     @abstractmethod

@@ -10,6 +10,7 @@ import msgspec
 from perdure.backends.base import Backend
 from perdure.catalog import parse
 from perdure.catalog.contract import SORTS, Filters, Listed, Scope, Sums
+from perdure.catalog.query import Query
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -39,9 +40,10 @@ from perdure.store.keywords import NOTHING, Asked, Keywords, coverage_of
 from perdure.store.moments import moment_of
 from perdure.store.nearness import MODES, Nearness
 
-__all__ = ["K_MAX", "LIMIT_MAX", "SNIPPET_CHARS_MAX", "Finding"]
+__all__ = ["K_MAX", "LIMIT_MAX", "OFFSET_MAX", "SNIPPET_CHARS_MAX", "Finding"]
 
 LIMIT_MAX = 1_000
+OFFSET_MAX = 1_000_000
 K_MAX = 100
 SNIPPET_CHARS_MAX = 2_000
 
@@ -66,6 +68,7 @@ class _Page(NamedTuple):
     query: str | None
     limit: int
     after: str | None
+    offset: int
 
 
 class Finding(ABC):
@@ -96,6 +99,7 @@ class Finding(ABC):
         sort: str = "last_active",
         query: str | None = None,
         *,
+        offset: int = 0,
         agent: Names | None = None,
         program: Names | None = None,
         cwd: str | None = None,
@@ -119,7 +123,8 @@ class Finding(ABC):
         activity: Unix milliseconds, a datetime, a date, ISO 8601, or so long ago ("3d"); what has
         no zone is local time. `projection` has JSON pointers into the projection. With `nested`
         sub-agents are left out whose session is listed; `children` has them. `progress` is called
-        with numbers of sessions, done and in all, if some have to be read first.
+        with numbers of sessions, done and in all, if some have to be read first. Of what would come,
+        `offset` sessions are passed over, which are counted one by one: to go on, `after` is better.
 
         Raises:
             InvalidValue: an argument cannot be.
@@ -129,6 +134,8 @@ class Finding(ABC):
         now = self._runtime.now_ms()
         if limit.__class__ is not int or not 1 <= limit <= LIMIT_MAX:
             raise InvalidValue("limit", f"{values.shown(limit)} is not 1 to {LIMIT_MAX}")
+        if offset.__class__ is not int or not 0 <= offset <= OFFSET_MAX:
+            raise InvalidValue("offset", f"{values.shown(offset)} is not 0 to {OFFSET_MAX}")
         if query is not None and not isinstance(query, str):
             raise InvalidValue("query", f"{values.shown(query)} is no text")
         if sort not in SORTS:
@@ -150,7 +157,7 @@ class Finding(ABC):
         )
         if not self._backend.persistent:
             return Listing([], None, fallback=False, coverage=NOTHING)
-        page = _Page(filters, sort, query, limit, after)
+        page = _Page(filters, sort, query, limit, after, offset)
         return self._answer(lambda index: self._listing(index, page), progress)
 
     def _answer(self, ask: Callable[[Indexer], T], progress: Progress | None = None) -> T:
@@ -166,9 +173,9 @@ class Finding(ABC):
         return found
 
     def _listing(self, index: Indexer, asked: "_Page") -> Listing:
-        filters, sort, query, limit, after = asked
+        filters, sort, query, limit, after, passed = asked
         if query is not None and query.strip():
-            return self._matching(index, filters, query, limit, after)
+            return self._matching(index, asked)
         question = question_of(filters._replace(since=None, until=None), sort)
         kinds = (_SORTED.get(sort, int | None), str)
         place = None if after is None else read_cursor(after, question, kinds)
@@ -177,6 +184,7 @@ class Finding(ABC):
             filters,
             sort=sort,
             limit=limit + 1,
+            offset=passed,
             after=place,
         )
         page = found[:limit]
@@ -185,26 +193,33 @@ class Finding(ABC):
             cursor = cursor_of(question, getattr(page[-1], sort), page[-1].id)
         return Listing(page, cursor, fallback=False, coverage=coverage_of(index))
 
-    def _matching(
-        self, index: Indexer, filters: Filters, text: str, limit: int, after: str | None
-    ) -> Listing:
-        query = parse(text)
+    def _matching(self, index: Indexer, asked: "_Page") -> Listing:
+        filters, _, text, limit, after, passed = asked
+        query = parse(text or "")
         mode: Literal["all", "any"] = "all"
         offset = 0
         question = question_of(filters._replace(since=None, until=None), text)
         if after is not None:
             fallback, offset = read_cursor(after, question, (bool, _COUNT))
             mode = "any" if fallback else "all"
+        offset += passed
         namespace, catalog = index.namespace, index.catalog
         many = limit + 1
         found = catalog.matching(namespace, filters, query, mode=mode, limit=many, offset=offset)
-        if not found and after is None:
+        if not found and after is None and not self._any_matches(index, filters, query, passed):
             mode = "any"
-            found = catalog.matching(namespace, filters, query, mode=mode, limit=many)
+            found = catalog.matching(
+                namespace, filters, query, mode=mode, limit=many, offset=offset
+            )
         more = len(found) > limit
         cursor = cursor_of(question, mode == "any", offset + limit) if more else None
         page = found[:limit]
         return Listing(page, cursor, fallback=mode == "any", coverage=coverage_of(index))
+
+    def _any_matches(self, index: Indexer, filters: Filters, query: Query, passed: int) -> bool:
+        """Whether what was passed over has all words, so that the page is only past the end."""
+        found = passed and index.catalog.matching(index.namespace, filters, query, limit=1)
+        return bool(found)
 
     def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, by creation.

@@ -119,6 +119,16 @@ class Looking(ABC):
         """As `list`; `revision` tells whether a session changed since it was seen last."""
         return self.list()
 
+    def revision(self, id: str) -> str:
+        """Opaque text that is another one after each change of the session's log; costs little.
+
+        Raises:
+            SessionNotFound: there is none.
+
+        """
+        with self._retention.telling(id):
+            return self._backend.revision(id)
+
     def locate(self, session: Header | str) -> str | None:
         """Absolute path of a session's log, existing or not; None where there are no files."""
         return self._backend.locate(session.id if isinstance(session, Header) else session)

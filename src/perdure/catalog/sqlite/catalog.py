@@ -101,11 +101,14 @@ class SqliteCatalog(Catalog):
         *,
         sort: str = "last_active",
         limit: int = 20,
+        offset: int = 0,
         after: tuple[Any, str] | None = None,
     ) -> list[Listed]:
         """See `Catalog.listed`."""
         return self._place.read(
-            lambda db: listing.listed(db, namespace, filters, sort=sort, limit=limit, after=after)
+            lambda db: listing.listed(
+                db, namespace, filters, sort=sort, limit=limit, offset=offset, after=after
+            )
         )
 
     def matching(

@@ -35,6 +35,7 @@ def listed(
     *,
     sort: str,
     limit: int,
+    offset: int,
     after: tuple[Any, str] | None,
 ) -> list[Listed]:
     """See `Catalog.listed`."""
@@ -45,7 +46,7 @@ def listed(
         raise InvalidValue("sort", f"{sort!r} is no order", hint=f"one of {', '.join(SORTS)}")
     which = chosen(number, filters)
     column = SORT_COLUMNS[sort]
-    bound = {**which.bound, "limit": clamped(limit)}
+    bound = {**which.bound, "limit": clamped(limit), "offset": clamped(max(0, offset))}
     behind = ""
     if after is not None:
         bound |= {"after": sort_key(sort, after[0]), "after_id": cell(after[1])}
@@ -56,7 +57,7 @@ def listed(
     else:
         bound["known"] = numbers(known)
         source = sql("sessions AS s WHERE", KNOWN)
-    order = f"ORDER BY s.{column}, s.id LIMIT :limit"
+    order = f"ORDER BY s.{column}, s.id LIMIT :limit OFFSET :offset"
     query = sql("SELECT s.number FROM", source, behind, "AND", which.where, order)
     return _told(db, [number for (number,) in ask(db, query, bound, [int])])
 

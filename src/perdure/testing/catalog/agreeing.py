@@ -296,6 +296,11 @@ def _compare(catalog: Catalog, model: Model, asked: Question) -> None:
     namespace, query = asked.namespace, parse(asked.query)
     listed = model.listed(namespace, asked.filters, asked.sort)
     assert _pages(catalog, asked) == listed
+    for offset in (1, 3):
+        page = catalog.listed(
+            namespace, asked.filters, sort=asked.sort, limit=asked.limit, offset=offset
+        )
+        assert page == listed[offset:][: asked.limit]
     matching = catalog.matching(namespace, asked.filters, query, mode=asked.mode, limit=100)
     found = {each.id for each in matching}
     assert len(found) == len(matching)

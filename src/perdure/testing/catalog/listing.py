@@ -87,6 +87,17 @@ class Listing(CatalogCase):
         some(catalog)
         assert [len(catalog.listed("", Filters(), limit=n)) for n in (0, 1, 2**70)] == [0, 1, 6]
 
+    def test_a_page_may_pass_some_over(self, catalog: Catalog) -> None:
+        """An offset counts from where the page would begin, and may lead past the end."""
+        some(catalog)
+        order = everything(catalog)
+        for offset in (0, 1, 5, 6, 2**70, -1):
+            page = catalog.listed("", Filters(), limit=10, offset=offset)
+            assert ids(page) == order[max(0, offset) :]
+        first = catalog.listed("", Filters(), limit=1)[0]
+        after = (first.last_active, first.id)
+        assert ids(catalog.listed("", Filters(), offset=2, after=after)) == order[3:]
+
     def test_what_changes_is_listed_anew(self, catalog: Catalog) -> None:
         """A listing shows each session as it was put last, and in its new place."""
         some(catalog)

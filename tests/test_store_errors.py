@@ -40,8 +40,22 @@ EXAMPLES: list[PerdureError] = [
     errors.WorkspaceMissing("s", "/srv/app"),
     errors.PresetUnknown("s", "coder", ["reviewer"]),
     errors.PresetUnknown(None, "codr", ["coder"]),
+    errors.NotAuthenticated("the request has no token"),
+    errors.NotAllowed("the Host is another one"),
+    errors.NotOffered("repair"),
+    errors.NoSuchOperation("GET", "/api/sesions"),
+    errors.NoSuchOperation("PUT", "/api/sessions", ("GET", "POST")),
+    errors.RequestTooLarge(1024),
+    errors.RequestTimedOut(30.0),
+    errors.ServerUnavailable("http://127.0.0.1:8766", "nobody listens"),
+    errors.ServerFaulty("http://127.0.0.1:8766", "its answer is no JSON"),
     errors.ContentExpired("s", "0" * 64),
     errors.ContentDamaged("s", "0" * 64, "it has other bytes"),
+    errors.ConversationNotFound("c"),
+    errors.ConversationBusy("c", pid=1, host="h", since=5),
+    errors.ConversationBusy("c"),
+    errors.RequestConflict("r"),
+    errors.RevisionConflict("c", expected=1, current=3),
 ]
 
 
@@ -70,6 +84,7 @@ def test_only_what_may_pass_by_itself_is_retryable() -> None:
     """Trying again helps where somebody else is in the way or space is short."""
     assert {type(error) for error in EXAMPLES if error.retryable} == {
         errors.SessionBusy,
+        errors.ConversationBusy,
         errors.EmbedderUnavailable,
         errors.StorageFull,
     }

@@ -20,6 +20,12 @@ from perdure.errors.calling import (
     InvalidValue,
     PersistenceDisabled,
 )
+from perdure.errors.conversing import (
+    ConversationBusy,
+    ConversationNotFound,
+    RequestConflict,
+    RevisionConflict,
+)
 from perdure.errors.copying import (
     SessionDiverged,
 )
@@ -38,11 +44,23 @@ from perdure.errors.reading import (
     ContentExpired,
     SessionDamaged,
 )
+from perdure.errors.serving import (
+    NoSuchOperation,
+    NotAllowed,
+    NotAuthenticated,
+    NotOffered,
+    RequestTimedOut,
+    RequestTooLarge,
+    ServerFaulty,
+    ServerUnavailable,
+)
 from perdure.errors.tree import PerdureError
 
 __all__ = [
     "ContentDamaged",
     "ContentExpired",
+    "ConversationBusy",
+    "ConversationNotFound",
     "EffectFailed",
     "EffectUnknown",
     "EmbedderFaulty",
@@ -50,9 +68,19 @@ __all__ = [
     "FormatUnsupported",
     "InvalidValue",
     "KeyConflict",
+    "NoSuchOperation",
+    "NotAllowed",
+    "NotAuthenticated",
+    "NotOffered",
     "PerdureError",
     "PersistenceDisabled",
     "PresetUnknown",
+    "RequestConflict",
+    "RequestTimedOut",
+    "RequestTooLarge",
+    "RevisionConflict",
+    "ServerFaulty",
+    "ServerUnavailable",
     "SessionBusy",
     "SessionClosed",
     "SessionDamaged",

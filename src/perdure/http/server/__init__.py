@@ -1,0 +1,1 @@
+"""The server of the API and of its first page. Needs the extra `server`."""

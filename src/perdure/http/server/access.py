@@ -1,0 +1,150 @@
+"""Who asks: a token, or a cookie that a token was exchanged for, stands for a principal.
+
+The owner sees the whole store. Any other principal sees one namespace, and nothing leads out of it:
+every path of a request is resolved below it.
+"""
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from perdure.conversations.places import NAMESPACE as PRINCIPALS
+from perdure.errors import InvalidValue, NotAllowed, NotAuthenticated
+from perdure.http.tokens import Tokens
+from perdure.model import values
+from perdure.runtime import Runtime
+
+__all__ = ["ACCESS", "COOKIE", "PRINCIPALS", "Access", "Who"]
+
+ACCESS = "perdure.access"
+"""The namespace in which tokens are kept: nobody reaches it over HTTP."""
+
+_PARTS = frozenset({"catalog", "main", "control"})
+"""The namespaces of a principal that its conversations are kept in."""
+
+COOKIE = "perdure_session"
+_LOGIN_SECONDS = 12 * 3600.0
+_LOGINS_MAX = 1_000
+
+
+class Who(NamedTuple):
+    """Who asks.
+
+    Attributes:
+        principal: whose namespace it is, or None: the owner of the store.
+        name: for people.
+
+    """
+
+    principal: str | None
+    name: str
+
+    @property
+    def owner(self) -> bool:
+        """Whether the whole store may be seen."""
+        return self.principal is None
+
+    def parts(self, namespace: tuple[str, ...], *, changes: bool = False) -> tuple[str, ...]:
+        """The namespace of the root store that is meant by one of theirs.
+
+        Raises:
+            InvalidValue: it is the one in which tokens are kept.
+            NotAllowed: something in it `changes`, and it is one of those of conversations.
+
+        """
+        whole = namespace if self.principal is None else (PRINCIPALS, self.principal, *namespace)
+        if whole[:1] == (ACCESS,):
+            reason = f"{values.shown(ACCESS)} is not served"
+            raise InvalidValue("namespace", reason, hint="`perdure token` shows tokens")
+        if changes and whole[:1] == (PRINCIPALS,) and whole[2:3] and whole[2] in _PARTS:
+            hint = "/api/conversations changes them"
+            raise NotAllowed("conversations are not changed as sessions", hint=hint)
+        return whole
+
+
+class _Login(NamedTuple):
+    text: str
+    until: float
+
+
+class Access:
+    """Tells who asks, by what a request carries."""
+
+    def __init__(
+        self, tokens: Tokens, runtime: Runtime, *, once: str | None = None, everybody: bool = False
+    ) -> None:
+        """`once` is a token of the owner for this run alone.
+
+        With `everybody` a request without a token is the owner's.
+        """
+        self._tokens = tokens
+        self._runtime = runtime
+        self._once = None if once is None else _digest(once)
+        self._everybody = everybody
+        self._mutex = threading.Lock()
+        self._logins: dict[str, _Login] = {}
+
+    def who(self, authorization: str | None, cookies: Mapping[str, str]) -> Who:
+        """Who sent a request with this header and these cookies.
+
+        Raises:
+            NotAuthenticated: nobody who may ask anything.
+
+        """
+        if authorization is not None:
+            scheme, _, text = authorization.partition(" ")
+            if scheme.casefold() != "bearer":
+                raise NotAuthenticated("the header Authorization has another scheme than Bearer")
+            return self._found(text.strip())
+        login = self._login(cookies.get(COOKIE))
+        if login is not None:
+            return self._found(login.text)
+        if self._everybody:
+            return Who(None, "owner")
+        raise NotAuthenticated("the request has no token")
+
+    def _found(self, text: str) -> Who:
+        if self._once is not None and hmac.compare_digest(_digest(text), self._once):
+            return Who(None, "owner")
+        token = self._tokens.find(text)
+        if token is None:
+            raise NotAuthenticated("the token is not known, was revoked, or has expired")
+        return Who(token.principal, token.name)
+
+    def login(self, text: str) -> str:
+        """A cookie for a token: it holds for 12 hours, and as long as the token does.
+
+        Raises:
+            NotAuthenticated: the token is none.
+
+        """
+        self._found(text)
+        name = self._runtime.token(32)
+        now = self._runtime.monotonic()
+        with self._mutex:
+            kept = {each: login for each, login in self._logins.items() if login.until > now}
+            while len(kept) >= _LOGINS_MAX:
+                del kept[next(iter(kept))]
+            # The token itself: what is revoked meanwhile is not known any more at the next request.
+            kept[_digest(name)] = _Login(text, now + _LOGIN_SECONDS)
+            self._logins = kept
+        return name
+
+    def _login(self, cookie: str | None) -> _Login | None:
+        if cookie is None:
+            return None
+        with self._mutex:
+            login = self._logins.get(_digest(cookie))
+        return login if login is not None and login.until > self._runtime.monotonic() else None
+
+    def logout(self, cookie: str | None) -> None:
+        """Forget a cookie."""
+        if cookie is not None:
+            with self._mutex:
+                self._logins.pop(_digest(cookie), None)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

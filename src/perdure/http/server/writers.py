@@ -1,0 +1,348 @@
+"""The writers that a server keeps open, and who may use them.
+
+A request that appends finds the writer that the last one left open, or opens it; it is closed when
+nobody used it for a while. Whoever took the right to write (a lease) is alone with the session:
+others are told that it is busy, until the lease is given back or ends.
+"""
+
+import hmac
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from perdure.errors import (
+    InvalidValue,
+    PerdureError,
+    SessionBusy,
+    SessionExists,
+    StaleWriter,
+    StoreClosed,
+)
+from perdure.model.event import Event, draft
+from perdure.model.header import Header
+from perdure.model.record import Position
+from perdure.runtime import Runtime
+from perdure.store import Session, Store
+
+__all__ = ["IDLE_SECONDS", "LEASE_SECONDS", "Appended", "Lease", "Place", "Writers"]
+
+IDLE_SECONDS = 10.0
+"""So long a writer stays open that nobody uses and nobody has a lease of."""
+
+LEASE_SECONDS = 60.0
+"""So long a lease holds after the last request that carried it."""
+
+_OPEN_MAX = 512
+
+
+class Place(NamedTuple):
+    """A session: the store that has it, its namespace from the root, its id."""
+
+    store: Store
+    namespace: tuple[str, ...]
+    id: str
+
+
+class Appended(NamedTuple):
+    """Events as they are stored, and where the log stands."""
+
+    events: list[Event]
+    position: Position
+
+
+class Lease(NamedTuple):
+    """The right to write."""
+
+    writer: str
+    seconds: float
+    position: Position
+    header: Header
+
+
+class _Open:
+    """A writer that is open, or is about to be."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.session: Session | None = None
+        self.lease: str | None = None
+        self.until = 0.0
+        # How many are at work with the session outside of the lock.
+        self.users = 0
+        # Set once it is out of the table: who got hold of it before looks again.
+        self.gone = False
+
+
+class Writers:
+    """The open writers of a server. Methods may be called from any thread, and may block."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        idle: float = IDLE_SECONDS,
+        lease: float = LEASE_SECONDS,
+        moved: Callable[[Place], None] = lambda _place: None,
+    ) -> None:
+        """`moved` is called when something was committed to a session. Nothing is opened."""
+        self._runtime = runtime
+        self._idle = idle
+        self._lease = lease
+        self._moved = moved
+        self._mutex = threading.Lock()
+        self._open: dict[tuple[tuple[str, ...], str], _Open] = {}
+        self._closed = False
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        place: Place,
+        events: Sequence[dict[str, Any]],
+        *,
+        at: int | None = None,
+        writer: str | None = None,
+    ) -> Appended:
+        """Append events in one commit, or find that an earlier request did.
+
+        Raises:
+            SessionBusy: somebody else has a lease, or writes it in another process.
+            StaleWriter: the lease ended, or other events stand at `at`.
+            As `Store.writer` and `Session.append_many`.
+
+        """
+        with self._entered(place, writer) as entry:
+            session = self._opened(place, entry, writer)
+            found = None if at is None else _stored(place, session.position.seq, events, at)
+            if found is None:
+                found = session.append_many(events, at=at)
+                self._moved(place)
+            return Appended(found, session.position)
+
+    def create(
+        self, place: Place, make: Callable[[], Session], events: Sequence[dict[str, Any]]
+    ) -> tuple[Appended, Header]:
+        """Create a session with its first events, or find that this very request did before.
+
+        `make` begins the session that is wanted.
+
+        Raises:
+            SessionExists: there is one of that id with another header or other events.
+            As `Store.create` and `Session.append_many`.
+
+        """
+        with self._entered(place, None) as entry:
+            if entry.session is not None and not entry.session.closed:
+                raise SessionExists(place.id)
+            session = make()
+            try:
+                found = session.append_many(events, at=0)
+            except BaseException:
+                session.close()
+                raise
+            entry.session = session
+            self._moved(place)
+            return Appended(found, session.position), session.header
+
+    def found_again(
+        self, place: Place, header: Header, events: Sequence[dict[str, Any]]
+    ) -> Appended | None:
+        """What an earlier request stored that asked for the same session; None: it is another."""
+        found = place.store.inspect(place.id)
+        if found.header is None or found.header.digest != header.digest:
+            return None
+        stored = list(itertools.islice(place.store.read_from(place.id), len(events)))
+        if len(stored) < len(events) or not _same(stored, events):
+            return None
+        return Appended(stored, found.position or Position(-1, header.genesis))
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    def take(self, place: Place, *, writer: str | None = None, wait: float = 0.0) -> Lease:
+        """Take the right to write, or keep the one that `writer` is.
+
+        Raises:
+            SessionBusy: somebody has it, after `wait` seconds.
+            StaleWriter: `writer` has ended.
+            As `Store.writer`.
+
+        """
+        with self._entered(place, writer) as entry:
+            session = self._opened(place, entry, writer, wait)
+            if entry.lease is None:
+                entry.lease = self._runtime.token(16)
+            return Lease(entry.lease, self._lease, session.position, session.header)
+
+    def release(self, place: Place, writer: str | None) -> None:
+        """Give a right to write back, and close the writer; one that ended is gone already."""
+        with suppress(StaleWriter), self._entered(place, writer) as entry:
+            if entry.lease is not None:
+                self._drop(place, entry)
+
+    def put_content(self, place: Place, writer: str | None, parts: Iterator[bytes]) -> str:
+        """Store content beside a session's log.
+
+        Raises:
+            As `append` and `Session.put_blob`.
+
+        """
+        with self._entered(place, writer) as entry:
+            session = self._opened(place, entry, writer)
+            entry.users += 1
+        # Not under the lock: a slow sender holds nobody up. The session has locks of its own.
+        try:
+            return session.put_blob(parts)
+        finally:
+            with entry.lock:
+                entry.users -= 1
+                entry.until = self._runtime.monotonic() + self._kept(entry)
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    @contextmanager
+    def _entered(self, place: Place, writer: str | None) -> Iterator[_Open]:
+        """The entry of a session, locked; only for who may write it.
+
+        Raises:
+            SessionBusy, StaleWriter: they may not.
+
+        """
+        key = (place.namespace, place.id)
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreClosed
+                entry = self._open.setdefault(key, _Open())
+            with entry.lock:
+                if entry.gone:
+                    continue
+                try:
+                    self._check_lease(place, entry, writer)
+                    try:
+                        yield entry
+                    finally:
+                        # Who was refused keeps no lease of others alive.
+                        entry.until = self._runtime.monotonic() + self._kept(entry)
+                finally:
+                    if entry.session is None or entry.session.closed:
+                        self._forget(key, entry)
+                return
+
+    def _kept(self, entry: _Open) -> float:
+        return self._idle if entry.lease is None else self._lease
+
+    def _check_lease(self, place: Place, entry: _Open, writer: str | None) -> None:
+        if entry.lease is not None and self._runtime.monotonic() > entry.until:
+            self._drop(place, entry)
+        if writer is None:
+            if entry.lease is not None:
+                raise SessionBusy(place.id)
+        elif entry.lease is None or not hmac.compare_digest(entry.lease, writer):
+            raise StaleWriter(place.id, "the right to write it has ended")
+
+    def _opened(self, place: Place, entry: _Open, writer: str | None, wait: float = 0.0) -> Session:
+        if entry.session is not None and entry.session.closed and writer is not None:
+            # It died with its last commit. A new one would go on behind what was lost.
+            raise StaleWriter(place.id, "its writer stopped")
+        if entry.session is None or entry.session.closed:
+            self._make_room()
+            entry.session = place.store.writer(place.id, wait=wait)
+        return entry.session
+
+    def _make_room(self) -> None:
+        """Close the writers that nobody used longest, where there are too many."""
+        with self._mutex:
+            if len(self._open) <= _OPEN_MAX:
+                return
+            idle = [(each.until, key) for key, each in self._open.items() if each.lease is None]
+        for _, key in sorted(idle)[: len(idle) // 4 + 1]:
+            self._close_one(key, due=False)
+
+    def _forget(self, key: tuple[tuple[str, ...], str], entry: _Open) -> None:
+        with self._mutex:
+            entry.gone = True
+            if self._open.get(key) is entry:
+                del self._open[key]
+
+    def _drop(self, place: Place, entry: _Open) -> None:
+        """Close a writer and end its lease."""
+        session, entry.session, entry.lease = entry.session, None, None
+        if session is not None:
+            session.close()
+            self._moved(place)
+
+    def let_go(self, place: Place) -> None:
+        """Close the writer of a session that nobody has a lease of: something else has to be done.
+
+        Raises:
+            SessionBusy: somebody has one.
+
+        """
+        with self._entered(place, None) as entry:
+            self._drop(place, entry)
+
+    def sweep(self) -> None:
+        """Close the writers whose time is over; one that cannot be closed well is closed."""
+        with self._mutex:
+            keys = list(self._open)
+        for key in keys:
+            self._close_one(key, due=True)
+
+    def _close_one(self, key: tuple[tuple[str, ...], str], *, due: bool) -> None:
+        entry = self._open.get(key)
+        # Who is at work just now is not waited for.
+        if entry is None or not entry.lock.acquire(blocking=False):
+            return
+        try:
+            if entry.users or (due and self._runtime.monotonic() <= entry.until):
+                return
+            self._forget(key, entry)
+            session, entry.session, entry.lease = entry.session, None, None
+            if session is not None:
+                with suppress(PerdureError):
+                    session.close()
+        finally:
+            entry.lock.release()
+
+    def close(self) -> None:
+        """Close all writers, each when who uses it is done; nobody gets one from now on."""
+        with self._mutex:
+            self._closed = True
+            entries = list(self._open.items())
+        for key, entry in entries:
+            with entry.lock:
+                self._forget(key, entry)
+                if entry.session is not None:
+                    with suppress(PerdureError):
+                        entry.session.close()
+
+
+def _stored(
+    place: Place, end: int, events: Sequence[dict[str, Any]], at: int
+) -> list[Event] | None:
+    """What stands at a number already, if it is these events; None: they would come next.
+
+    Raises:
+        StaleWriter: other events stand there.
+
+    """
+    if at > end:
+        return None
+    stored = list(itertools.islice(place.store.read_from(place.id, at), len(events)))
+    if len(stored) == len(events) and _same(stored, events):
+        return stored
+    raise StaleWriter(place.id, f"event {at} is another one")
+
+
+def _same(stored: Sequence[Event], events: Sequence[dict[str, Any]]) -> bool:
+    """Whether events say the same; a time that was not said may be any."""
+    for there, asked in zip(stored, events, strict=True):
+        try:
+            made = draft(**{"time": there.time, "data": None, **asked})
+        except InvalidValue:
+            return False
+        if made.at(there.seq) != there:
+            return False
+    return True

@@ -105,7 +105,7 @@ def test_who_comes_back_goes_on_behind_the_last_one(api: httpx.Client) -> None:
     with following(api, at("s", "live"), **asked) as told:
         assert next(told).data["seq"] == 4
     for wrong in ("x", "-1", "1.5", "9" * 30, "²"):
-        headers = {"Last-Event-ID": wrong.encode()}
+        headers: Any = {"Last-Event-ID": wrong.encode()}
         refused(api.get(at("s", "live"), headers=headers), 400, "invalid-value")
 
 

@@ -4,7 +4,7 @@ import click
 
 from perdure.cli import output
 from perdure.cli.exits import Exit
-from perdure.cli.options import opened
+from perdure.cli.options import json_option, opened
 from perdure.errors import InvalidValue, PerdureError
 from perdure.runtime import SYSTEM
 
@@ -35,9 +35,16 @@ PORT = 8766
     is_flag=True,
     help="On this machine: whoever reaches the port is the owner, whatever user they are.",
 )
+@json_option
 @click.pass_context
 def command(
-    ctx: click.Context, *, host: str, port: int, names: tuple[str, ...], everybody: bool
+    ctx: click.Context,
+    *,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    everybody: bool,
+    as_json: bool,
 ) -> int:
     """Serve the sessions of the store over HTTP, until interrupted.
 
@@ -47,6 +54,8 @@ def command(
     API; /api/openapi.json describes it for programs.
 
     What is under way is finished when the process is asked to end.
+
+    JSON: one line when it listens, {url, token: text or null}.
     """
     try:
         from perdure.http.server.running import Address, bind, is_loopback, server_of
@@ -69,7 +78,10 @@ def command(
     once = None if known or everybody else SYSTEM.token(32)
     with bind(host, port) as listening:
         address = Address(host, listening.getsockname()[1], names)
-        output.line(address.url + ("" if once is None else f"/?token={once}"))
+        if as_json:
+            output.json_line({"url": address.url, "token": once})
+        else:
+            output.line(address.url + ("" if once is None else f"/?token={once}"))
         output.flush()
         server = server_of(store, address, once=once, everybody=everybody)
         server.run(sockets=[listening])

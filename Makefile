@@ -12,7 +12,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test proofs units lint soak bench docs requirements clean
+.PHONY: help demo test browser proofs units lint soak bench docs requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,7 +20,7 @@ help: ## show this list
 demo: .venv/installed ## keep, break off and resume a session before your eyes
 	$(BIN)/perdure demo
 
-test: .venv/installed ## run the tests; a tenth of the counts, seeds printed
+test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, seeds printed
 	$(MAKE) --no-print-directory --jobs=2 proofs units
 
 # The proofs and a few others are half of the time: where there are two cores, both halves run at
@@ -30,8 +30,10 @@ FEW := $(patsubst %,tests/test_%.py,docs evidence examples frames_merging lockst
 proofs: .venv/installed
 	$(BIN)/python -m pytest tests/proof $(FEW)
 
-units: .venv/installed
+units: .venv/installed .venv/browser
 	$(BIN)/python -m pytest --ignore=tests/proof $(addprefix --ignore=,$(FEW))
+
+browser: .venv/browser ## find a Chromium for the tests, or install one
 
 lint: .venv/installed ## check style, formatting, types and import directions
 	$(BIN)/ruff check
@@ -73,3 +75,7 @@ clean: ## remove everything that can be made again
 .venv/installed: .venv/required pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+# The tests of the page drive a real browser; where there is one it is looked for once.
+.venv/browser: .venv/made-for tests/browser/chromium.sh
+	@sh tests/browser/chromium.sh > $@

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+import perdure
 from perdure.cli import output
 from perdure.errors import PerdureError
-from perdure.store import Store, open_store
+from perdure.store import Store
 
 __all__ = ["Place", "age", "confirmed", "json_option", "opened", "opened_at", "yes_option"]
 
@@ -83,6 +84,6 @@ def opened_at(
 ) -> Store:
     """The store at another place, and in it the namespace of `--namespace`; closed likewise."""
     place: Place = ctx.find_root().obj
-    return ctx.with_resource(open_store(location, index=index, embedder=embedder)).namespace(
+    return ctx.with_resource(perdure.open(location, index=index, embedder=embedder)).namespace(
         *place.parts
     )

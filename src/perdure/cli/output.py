@@ -10,13 +10,13 @@ import json
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from perdure.errors import PerdureError
 from perdure.model import values
+from perdure.model.showing import is_hostile, safe
 
 __all__ = [
     "Lines",
@@ -48,34 +48,6 @@ class Lines(str):
 
 _SUSPECT = re.compile(r"[^\x20-\x7e]")
 _OUTSIDE_ASCII = re.compile(r"[^\x00-\x7e]")
-_JOINERS = "\u200c\u200d"
-"""Format characters that change nothing but the shape of their neighbours."""
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _hostile(character: str) -> bool:
-    category = unicodedata.category(character)
-    return category in ("Cc", "Zl", "Zp") or (category == "Cf" and character not in _JOINERS)
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
-    if not _hostile(character):
-        return character
-    code = ord(character)
-    if character in _SHORT:
-        return _SHORT[character]
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def safe(text: str) -> str:
-    r"""`text` on one line with nothing in it that a terminal obeys.
-
-    Control and format characters become escapes like `\x1b`, lone surrogates U+FFFD.
-    """
-    return _SUSPECT.sub(_escape, values.text(text))
 
 
 def _json_escape(found: re.Match[str]) -> str:
@@ -162,7 +134,7 @@ def content(data: bytes) -> None:
 
 
 def _json_escape_hostile(found: re.Match[str]) -> str:
-    return _json_escape(found) if _hostile(found[0]) else found[0]
+    return _json_escape(found) if is_hostile(found[0]) else found[0]
 
 
 def warning(text: str) -> None:

@@ -32,9 +32,6 @@ __all__ = ["NAMESPACE", "SESSION", "Token", "Tokens"]
 NAMESPACE = "perdure.access"
 SESSION = "tokens"
 
-_RESERVED = "perdure."
-"""Namespaces that begin so are perdure's own: no principal has one of them."""
-
 _NAME_CHARS_MAX = 200
 _ID_BYTES = 8
 _SECRET_BYTES = 32
@@ -334,9 +331,6 @@ def _check_principal(principal: str | None) -> None:
         check_id(principal)
     except InvalidValue as error:
         raise InvalidValue("principal", error.reason, hint=error.hint) from None
-    if principal.startswith(_RESERVED):
-        reason = f"{values.shown(principal)} begins with {_RESERVED}"
-        raise InvalidValue("principal", reason, hint="such names are perdure's own")
 
 
 def _end(now: int, expires_in: float | None) -> int | None:

@@ -13,7 +13,7 @@ from perdure.cli.chosen import meant
 from perdure.cli.exits import Exit, exit_code, worst
 from perdure.cli.options import json_option, opened
 from perdure.cli.progress import Progress
-from perdure.errors import InvalidValue, PerdureError, SessionNotFound
+from perdure.errors import InvalidValue, NotOffered, PerdureError, SessionNotFound
 from perdure.evidence import Damage
 from perdure.store import Report, Store
 from perdure.store.verification import missing
@@ -92,7 +92,11 @@ class _Telling:
 
     def evidence(self) -> dict[str, Any]:
         """Whether what is remembered can be read; if not, nothing that is gone is missed."""
-        unreadable, aside = self.store.evidence()
+        try:
+            unreadable, aside = self.store.evidence()
+        except NotOffered:
+            # Of a store behind a URL each verdict says it of its session.
+            unreadable, aside = None, ()
         if unreadable is not None:
             self.code = Exit.FAILED
         if not self._as_json:

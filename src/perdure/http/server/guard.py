@@ -11,11 +11,25 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from perdure.errors import InvalidValue, NotAllowed, PerdureError, RequestTooLarge
+from perdure.errors import (
+    InvalidValue,
+    NotAllowed,
+    PerdureError,
+    RequestTooLarge,
+    ServerUnavailable,
+)
 from perdure.http.server.answers import refusal
 from perdure.model import values
 
-__all__ = ["BODY_BYTES_MAX", "CONTENT_BYTES_MAX", "Guard", "Limited", "header_of", "hosts_of"]
+__all__ = [
+    "BODY_BYTES_MAX",
+    "CONTENT_BYTES_MAX",
+    "REQUESTS_MAX",
+    "Guard",
+    "Limited",
+    "header_of",
+    "hosts_of",
+]
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """JSON of one request."""
@@ -23,18 +37,21 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 CONTENT_BYTES_MAX = 4 * 1024 * 1024 * 1024
 """Content of one request."""
 
+REQUESTS_MAX = 256
+"""Requests that are under way at once, streams among them."""
+
 _PATH_BYTES_MAX = 16 * 1024
 _QUERY_BYTES_MAX = 64 * 1024
 
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 """On every answer. What it says of its own goes before: see `answers`."""
 
 _DEFAULTS = (
+    (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
 )
@@ -60,6 +77,7 @@ class Guard:
         """`hosts` are the values of Host that are let through."""
         self._app = app
         self._hosts = hosts
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -69,11 +87,17 @@ class Guard:
         sender = _Sender(send)
         try:
             self._check(scope)
+            if self._under_way >= REQUESTS_MAX:
+                raise ServerUnavailable("the server", "it has too much to do")
         except PerdureError as error:
             # Nothing is known of who asks.
             await refusal(error, owner=False)(scope, receive, sender)
             return
-        await self._app(scope, receive, sender)
+        self._under_way += 1
+        try:
+            await self._app(scope, receive, sender)
+        finally:
+            self._under_way -= 1
 
     def _check(self, scope: Scope) -> None:
         """Refuse what is not for this server.

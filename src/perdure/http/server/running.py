@@ -10,11 +10,15 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure.errors import InvalidValue, StorageUnavailable
+from perdure.http.operations import JSON
+from perdure.http.problems import shape_of
 from perdure.http.server.access import Access
+from perdure.http.server.answers import encoded
 from perdure.http.server.app import Service, Settings
 from perdure.http.server.guard import hosts_of
 from perdure.http.tokens import Tokens
@@ -106,12 +110,26 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait."""
         super().connection_made(transport)
+        if len(self.connections) > _CONNECTIONS_MAX:
+            transport.close()
         self._begin = asyncio.get_running_loop().call_later(_BEGIN_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         cycle: object = self.cycle
         if cycle is None and not self.transport.is_closing():
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, or too much of it, in the form of all refusals."""
+        error = InvalidValue("request", f"cannot be read: {msg}")
+        body = encoded(shape_of(error, owner=False))
+        headers = [("content-type", JSON), ("content-length", str(len(body)))]
+        head = h11.Response(
+            status_code=400, headers=[*headers, ("connection", "close")], reason="Bad Request"
+        )
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
@@ -184,7 +202,6 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS_MAX,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
     )

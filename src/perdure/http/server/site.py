@@ -1,6 +1,6 @@
 """The pages for people: a listing, a timeline, and where a token is exchanged for a cookie."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,6 +14,7 @@ from perdure.http.server.access import COOKIE, Access, Who
 from perdure.http.server.calls import path_of
 from perdure.http.server.guard import Limited, header_of
 from perdure.http.server.pages import (
+    ICON,
     STYLE,
     error_page,
     listing_page,
@@ -54,6 +55,7 @@ class Site:
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/static/style.css", _style, methods=["GET"]),
+            Route("/static/icon.svg", _icon, methods=["GET"]),
         ]
 
     async def _listing(self, request: Request) -> Response:
@@ -127,8 +129,14 @@ def _parameters(told: bytes) -> dict[str, str]:
 
 
 def _html(text: str, status: int = 200) -> Response:
-    headers: Mapping[str, str] = {"Content-Security-Policy": CSP}
+    # With no-referrer a browser sends `Origin: null` with our own form.
+    headers = {"Content-Security-Policy": CSP, "Referrer-Policy": "same-origin"}
     return Response(text.encode("utf-8", "replace"), status, headers, media_type="text/html")
+
+
+async def _icon(_request: Request) -> Response:
+    headers = {"Cache-Control": "max-age=300"}
+    return Response(ICON, headers=headers, media_type="image/svg+xml")
 
 
 async def _style(_request: Request) -> Response:

@@ -194,6 +194,14 @@ def test_what_the_session_says_is_answered(api: httpx.Client, store: Store) -> N
     refused(api.get(at("said", "messages"), params={"format": "x"}), 400, "invalid-value")
 
 
+def test_a_word_that_looks_like_nothing_is_looked_for(api: httpx.Client) -> None:
+    """`null` is a word like any other where a text is asked for."""
+    created(api, "null", {"type": "session/titled", "data": {"title": "the null session"}})
+    found = answered(api.get("/api/sessions", params={"query": "null"}))["sessions"]
+    assert [each["id"] for each in found] == ["null"]
+    assert answered(api.get("/api/sessions", params={"cwd": "null"}))["sessions"] == []
+
+
 def test_a_fork_a_deletion_and_its_end(api: httpx.Client) -> None:
     """A session is forked, deleted into the trash, brought back, and its id stays taken."""
     created(api, "elder", NOTE, {**NOTE, "data": 2})
@@ -441,6 +449,9 @@ def test_a_namespace_has_its_own_sessions(api: httpx.Client, store: Store) -> No
         ("GET", "/api/sessions?limit=5000000000000000000000", 400, "invalid-value"),
         ("GET", "/api/sessions?limit=5&limit=6", 400, "invalid-value"),
         ("GET", "/api/sessions?sort=x", 400, "invalid-value"),
+        ("GET", "/api/sessions?problem=null", 400, "invalid-value"),
+        ("GET", "/api/sessions?limit=null", 400, "invalid-value"),
+        ("GET", "/api/sessions?sort=null", 400, "invalid-value"),
         ("GET", "/api/sessions?unknown=1", 400, "invalid-value"),
         ("GET", "/api/sessions?since=never", 400, "invalid-value"),
         ("GET", "/api/sessions?cwd=%ff", 400, "invalid-value"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
-from perdure.backends.base import Backend, Stored
+from perdure.backends.base import Backend, Stored, Tail
 from perdure.durable.locks import Holder
 from perdure.errors import PerdureError
 from perdure.evidence import About
@@ -126,20 +126,28 @@ class Inspection(Viewing):
 
     @property
     def position(self) -> Position | None:
-        """Where the log ends; None without a header. Reads everything only after a crash."""
+        """Where the log ends; None without a header. Reads everything only after a crash.
+
+        While somebody writes, it is the last position that was acknowledged: a commit may be under
+        way behind it.
+        """
         if self.header is None:
             return None
-        if self._settled(self.header):
-            return self._backend.tail(self.id).acknowledged
+        tail = self._backend.tail(self.id)
+        if self._is_known(self.header, tail) and (tail.settled or self.holder is not None):
+            return tail.acknowledged
         return self.verified
+
+    def _is_known(self, header: Header, tail: Tail) -> bool:
+        """Whether what was acknowledged last is the last that anybody remembers."""
+        known = known_of(header, tail, self._about.seen)
+        known_too = known.acknowledged == tail.acknowledged and known.instead is None
+        return tail.acknowledged is not None and known_too
 
     def _settled(self, header: Header) -> bool:
         """Whether the log is as the last acknowledgement left it, as far as anybody remembers."""
         tail = self._backend.tail(self.id)
-        if not tail.settled or tail.acknowledged is None:
-            return False
-        known = known_of(header, tail, self._about.seen)
-        return known.acknowledged == tail.acknowledged and known.instead is None
+        return tail.settled and self._is_known(header, tail)
 
     @property
     def verified(self) -> Position | None:

@@ -176,66 +176,119 @@ class Service:
 
     async def answer(self, operation: Operation, request: Request) -> Response:
         """The answer to a request for an operation."""
-        who: Who | None = None
+        if operation.name == "health":
+            return json_answer(HANDLERS["health"](None))
+        asked = _Asked(operation, request)
         try:
-            if operation.name == "health":
-                return json_answer(HANDLERS["health"](None))
             if self.stopping:
                 raise ServerUnavailable("the server", "it is ending")
-            authorization = header_of(request.scope, b"authorization")
-            who = await self.run_quick(self._access.who, authorization, request.cookies)
-            call = await self._call(operation, request, who)
-            return await self._answer_call(call)
+            asked.look()
+            return await self._answer(asked)
         except PerdureError as error:
-            return refusal(error, owner=who is not None and who.owner)
+            return refusal(error, owner=asked.who is not None and asked.who.owner)
 
-    async def _call(self, operation: Operation, request: Request, who: Who) -> Call:
-        path = path_of(request.path_params)
-        query, below = query_of(request.scope["query_string"], operation.query)
+    async def _answer(self, asked: "_Asked") -> Response:
+        operation = asked.operation
+        if operation.body is not None:
+            # Whoever may not ask sends nothing that is read.
+            await self.run_quick(self._identify, asked)
+            await asked.receive()
+        if operation.name in SOURCES and self.following is not None:
+            live = Live(self.following, self._slow, lambda: self.stopping, self._settings.alive)
+            call = await self.run_quick(self._call, asked)
+            return await live.follow(call, await self.run_quick(SOURCES[operation.name], call))
+        quick = operation.seconds <= QUICK
+        seconds = min(operation.seconds, self._settings.quick) if quick else operation.seconds
+        done = await self._run(self._handle, asked, seconds=seconds)
+        if isinstance(done, Stream):
+            media = done.media or operation.media
+            streamed = Streamed(done.parts, media=media, headers=done.headers, limiter=self._slow)
+            await streamed.begin()
+            return streamed
+        answer: Response = done
+        return answer
+
+    def _identify(self, asked: "_Asked") -> Who:
+        if asked.who is None:
+            asked.who = self._access.who(asked.authorization, asked.request.cookies)
+        return asked.who
+
+    def _handle(self, asked: "_Asked") -> Response | Stream:
+        """All that a request takes, in one go in one thread: each change of threads costs."""
+        call = self._call(asked)
+        done = HANDLERS[call.operation.name](call)
+        return done if isinstance(done, Stream) else json_answer(done, call.operation.status)
+
+    def _call(self, asked: "_Asked") -> Call:
+        operation = asked.operation
+        who = self._identify(asked)
+        path = path_of(asked.request.path_params)
+        query, below = query_of(asked.request.scope["query_string"], operation.query)
         namespace = who.parts(below, changes=operation.method != "GET")
-        limit = CONTENT_BYTES_MAX if operation.body is bytes else BODY_BYTES_MAX
-        length = header_of(request.scope, b"content-length")
-        arriving = _arriving(Limited(request.receive, limit, length))
-        body = None
-        if operation.body not in (None, bytes):
-            kind = (header_of(request.scope, b"content-type") or "").partition(";")[0].strip()
-            if kind.casefold() != JSON:
-                # A form of another site can send other kinds without being asked.
-                raise InvalidValue("Content-Type", f"{kind!r:.80} is not {JSON}")
-            raw = b"".join([part async for part in arriving])
-            body = await self.run_quick(body_of, raw, operation.body)
-        store = await self.run_quick(store_of, self._store, namespace, operation, who)
+        body = None if asked.raw is None else body_of(asked.raw, operation.body)
         return Call(
             operation=operation,
             who=who,
             root=self._store,
-            store=store,
+            store=store_of(self._store, namespace, operation, who),
             namespace=namespace,
             path=path,
             query=query,
             body=body,
             writers=self.writers,
             desk=self._desk,
-            arriving=arriving if operation.body is bytes else None,
-            last_event=header_of(request.scope, b"last-event-id"),
+            arriving=asked.arriving if operation.body is bytes else None,
+            last_event=header_of(asked.request.scope, b"last-event-id"),
         )
 
-    async def _answer_call(self, call: Call) -> Response:
-        operation = call.operation
-        if operation.name in SOURCES and self.following is not None:
-            live = Live(self.following, self._slow, lambda: self.stopping, self._settings.alive)
-            source = await self.run_quick(SOURCES[operation.name], call)
-            return await live.follow(call, source)
-        seconds = min(operation.seconds, self._settings.quick)
-        if operation.seconds > QUICK:
-            seconds = operation.seconds
-        done = await self._run(HANDLERS[operation.name], call, seconds=seconds)
-        if isinstance(done, Stream):
-            media = done.media or operation.media
-            streamed = Streamed(done.parts, media=media, headers=done.headers, limiter=self._slow)
-            await streamed.begin()
-            return streamed
-        return json_answer(done, operation.status)
+
+class _Asked:
+    """A request on its way.
+
+    Attributes:
+        operation: what is asked for.
+        request: how it came.
+        authorization: the header of that name, or None.
+        who: who asks, once that is known.
+        arriving: what is sent with it.
+        raw: all of that, where it is JSON and was received.
+
+    """
+
+    def __init__(self, operation: Operation, request: Request) -> None:
+        self.operation = operation
+        self.request = request
+        self.authorization: str | None = None
+        self.who: Who | None = None
+        self.raw: bytes | None = None
+
+    def look(self) -> None:
+        """Take what the head of the request says.
+
+        Raises:
+            InvalidValue, RequestTooLarge: it cannot be.
+
+        """
+        self.authorization = header_of(self.request.scope, b"authorization")
+        limit = CONTENT_BYTES_MAX if self.operation.body is bytes else BODY_BYTES_MAX
+        length = header_of(self.request.scope, b"content-length")
+        self.arriving = _arriving(Limited(self.request.receive, limit, length))
+
+    async def receive(self) -> None:
+        """Receive JSON; content is received by who stores it.
+
+        Raises:
+            InvalidValue: it is sent as something else.
+            RequestTooLarge, RequestTimedOut, ServerUnavailable: it does not come whole.
+
+        """
+        if self.operation.body is bytes:
+            return
+        kind = (header_of(self.request.scope, b"content-type") or "").partition(";")[0].strip()
+        if kind.casefold() != JSON:
+            # A form of another site can send other kinds without being asked.
+            raise InvalidValue("Content-Type", f"{kind!r:.80} is not {JSON}")
+        self.raw = b"".join([part async for part in self.arriving])
 
 
 class _Endpoint:

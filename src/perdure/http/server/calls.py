@@ -148,6 +148,10 @@ def query_of(told: bytes, kind: type[Query]) -> tuple[Any, tuple[str, ...]]:
             raise InvalidValue(values.text(name), "is given twice")
         else:
             given[name] = value
+    for name, value in given.items():
+        if isinstance(value, str) and value.casefold() == "null" and name not in _texts(kind):
+            # What is not given is left out; a lenient reading would take this for that.
+            raise InvalidValue(name, "null is no value")
     if len(namespace) > _DEPTH_MAX:
         raise InvalidValue(_NAMESPACE, f"more than {_DEPTH_MAX} levels")
     return _converted(given, kind, strict=False), tuple(namespace)
@@ -158,6 +162,19 @@ def _repeated(kind: type[Query]) -> frozenset[str]:
     """The parameters that may be given more than once."""
     fields = msgspec.structs.fields(kind)
     return frozenset(each.name for each in fields if isinstance(each.default, tuple))
+
+
+@cache
+def _texts(kind: type[Query]) -> frozenset[str]:
+    """The parameters that may be any text."""
+    found = set()
+    for each in msgspec.structs.fields(kind):
+        try:
+            msgspec.convert("any text", each.type)
+        except msgspec.ValidationError:
+            continue
+        found.add(each.name)
+    return frozenset(found)
 
 
 def body_of(raw: bytes, kind: Any) -> Any:

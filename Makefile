@@ -51,6 +51,7 @@ docs: .venv/installed ## write the pages of docs/ anew that are made from the co
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/events.py
 	$(BIN)/python docs/formats.py
+	$(BIN)/python docs/api.py
 
 requirements: ## write requirements/dev.txt anew from requirements/dev.in
 	$(PYTHON) -m venv --clear $(UV)

@@ -268,7 +268,7 @@ def test_the_table_of_blocks_is_what_the_formats_do() -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("name", ["reference", "events", "formats"])
+@pytest.mark.parametrize("name", ["reference", "events", "formats", "api"])
 def test_pages_made_from_the_code_are_what_it_says(name: str) -> None:
     """A page that is made from the code was made anew after the last change."""
     made = runpy.run_path(str(ROOT / "docs" / f"{name}.py"))["page"]()

@@ -129,7 +129,7 @@ def test_a_request_that_is_sent_again_changes_nothing(api: httpx.Client) -> None
 
 
 def test_a_request_that_asks_for_something_else_is_refused(api: httpx.Client) -> None:
-    """The same request id, number or session with other content is a conflict, and changes nothing."""
+    """The same request id, number or session with other content is refused, and changes nothing."""
     body = {"id": "else", "events": [NOTE], "request": "r", "created_at": 5}
     answered(api.post("/api/sessions", json=body), 201)
     for other in ({"events": [{**NOTE, "data": 2}]}, {"created_at": 6}, {"cwd": "/x"}):

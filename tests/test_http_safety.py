@@ -77,13 +77,13 @@ def test_health_asks_for_nobody(service: Served) -> None:
         assert set(answered(api.get("/api/health"))) == {"status", "version"}
 
 
-def test_a_token_ends_when_it_is_revoked(store: Store, service: Served) -> None:
+def test_a_token_ends_when_it_is_revoked(store: Store, service: Served, tmp_path: Path) -> None:
     """A token that was revoked, also by another process, is not taken from the next request on."""
     made, text = Tokens(store).create("t", principal=None)
     with service.client(text) as api:
         answered(api.get("/api/sessions"))
         cookie = api.get("/", params={"token": text}).cookies["perdure_session"]
-        with perdure.open(store.locate("x").rsplit("/sessions/", 1)[0]) as elsewhere:  # type: ignore[union-attr]
+        with perdure.open(tmp_path / "store") as elsewhere:
             Tokens(elsewhere).revoke(made.id)
         refused(api.get("/api/sessions"), 401, "not-authenticated")
     with service.client(None, cookies={"perdure_session": cookie}) as api:
@@ -204,7 +204,7 @@ def test_conversations_are_not_changed_as_sessions(store: Store, service: Served
 
 
 def test_others_are_told_no_path(store: Store, tmp_path: Path) -> None:
-    """What goes wrong in the storage is told to who is not the owner without a path or a process."""
+    """Who is not the owner is told what goes wrong in the storage without a path or a process."""
     alice = token(store, "alice")
     with serving(store) as served, served.client(alice) as api, served.client() as owner:
         created(api, "s")

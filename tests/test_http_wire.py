@@ -18,7 +18,7 @@ from perdure.http.paths import id_of, segment_of
 from perdure.http.problems import STATUSES, error_of, shape_of, status_of
 from perdure.http.server.handlers import HANDLERS
 from perdure.http.server.live import SOURCES
-from perdure.http.wire import common
+from perdure.http.wire import shapes
 from perdure.http.wire.events import event_shape
 from perdure.model import values
 from perdure.model.event import draft
@@ -31,11 +31,11 @@ from tests.test_store_errors import EXAMPLES
 
 def test_the_wire_takes_what_the_store_takes() -> None:
     """Sorts, statuses, kinds, modes and formats are those of the store, no more and no fewer."""
-    assert get_args(common.Sort) == SORTS
-    assert get_args(common.Status) == tuple(SESSION_STATUSES)
-    assert get_args(common.Kind) == KINDS
-    assert get_args(common.Mode) == MODES
-    assert get_args(common.Format) == tuple(FORMATS)
+    assert get_args(shapes.Sort) == SORTS
+    assert get_args(shapes.Status) == tuple(SESSION_STATUSES)
+    assert get_args(shapes.Kind) == KINDS
+    assert get_args(shapes.Mode) == MODES
+    assert get_args(shapes.Format) == tuple(FORMATS)
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_every_error_has_a_status() -> None:
 def test_an_error_comes_back_as_it_was(error: PerdureError) -> None:
     """The owner's client raises the class that the server met, with message, hint and facts."""
     raw = msgspec.json.encode(shape_of(error, owner=True))
-    found = error_of(msgspec.json.decode(raw, type=common.ErrorShape).error)
+    found = error_of(msgspec.json.decode(raw, type=shapes.ErrorShape).error)
     assert type(found) is type(error)
     assert (str(found), found.retryable, found.code) == (str(error), error.retryable, error.code)
     facts = {name: fact for name, fact in vars(error).items() if name != "retryable"}
@@ -74,7 +74,7 @@ def test_others_are_told_nothing_of_the_machine(error: PerdureError) -> None:
 
 def test_an_unknown_error_is_one_of_the_root() -> None:
     """What a newer server says is raised with its message, though its class is not known here."""
-    body = common.ErrorBody(code="new", message="m", hint="h", retryable=True, facts={"a": [1]})
+    body = shapes.ErrorBody(code="new", message="m", hint="h", retryable=True, facts={"a": [1]})
     found = error_of(body)
     assert type(found) is PerdureError
     assert (str(found), found.retryable) == ("m (h)", True)

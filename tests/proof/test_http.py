@@ -26,6 +26,7 @@ pytestmark = pytest.mark.proof
 
 ROUNDS = scaled(50)
 CLIENTS = 4
+PHASES = "examples,coverage,fuzzing" if SOAK else "fuzzing"
 LOAD_SECONDS = 600.0 if SOAK else 6.0
 
 
@@ -194,8 +195,8 @@ def test_no_request_breaks_the_server(tmp_path: Path, seed: int) -> None:
                 f"{served.url}/api/openapi.json",
                 f"--header=Authorization: Bearer {served.token}",
                 f"--seed={seed}",
-                f"--max-examples={scaled(50)}",
-                "--phases=examples,coverage,fuzzing",
+                f"--max-examples={scaled(100)}",
+                f"--phases={PHASES}",
                 "--exclude-path-regex=/live$",
                 # A cursor or a moment that is drawn is none, and is refused by what it says.
                 "--exclude-checks=positive_data_acceptance",

@@ -373,7 +373,8 @@ class Catalog(ABC):
     ) -> list[Listed]:
         """Sessions in an order of `SORTS`, behind the one with this value and id.
 
-        Of these `offset` are passed over first. Equal values go by id. Titles are compared without case; what has no value comes last.
+        Of these `offset` are passed over first. Equal values go by id. Titles are compared without
+        case; what has no value comes last.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.http.operations import OPERATIONS, Operation
 from perdure.http.problems import STATUSES
-from perdure.http.wire.common import ErrorShape
+from perdure.http.wire.shapes import ErrorShape
 
 __all__ = ["document"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from perdure.http.wire import common, conversing, events, finding, session
+from perdure.http.wire import conversing, events, finding, session, shapes
 
 __all__ = [
     "BYTES",
@@ -55,7 +55,7 @@ class Operation(NamedTuple):
     method: str
     path: str
     summary: str
-    query: type[common.Query] = common.NoQuery
+    query: type[shapes.Query] = shapes.NoQuery
     body: Any = None
     answer: Any = None
     media: str = JSON
@@ -78,7 +78,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET",
         f"{PREFIX}/health",
         "Whether the server answers; asks for no token.",
-        answer=common.HealthShape,
+        answer=shapes.HealthShape,
     ),
     Operation(
         "list_sessions",
@@ -373,4 +373,4 @@ OPERATIONS: tuple[Operation, ...] = (
         answer=conversing.ProfileShape,
     ),
 )
-"""Everything the API offers. tests/test_http_openapi.py holds that each is answered by a handler."""
+"""Everything the API offers; tests/test_http_wire.py holds that a handler answers each."""

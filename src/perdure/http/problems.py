@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure import errors
-from perdure.http.wire.common import ErrorBody, ErrorShape
+from perdure.http.wire.shapes import ErrorBody, ErrorShape
 from perdure.model import values
 
 __all__ = ["STATUSES", "error_of", "shape_of", "status_of"]

@@ -123,8 +123,8 @@ class Finding(ABC):
         activity: Unix milliseconds, a datetime, a date, ISO 8601, or so long ago ("3d"); what has
         no zone is local time. `projection` has JSON pointers into the projection. With `nested`
         sub-agents are left out whose session is listed; `children` has them. `progress` is called
-        with numbers of sessions, done and in all, if some have to be read first. Of what would come,
-        `offset` sessions are passed over, which are counted one by one: to go on, `after` is better.
+        with numbers of sessions, done and in all, if some have to be read first. Of what would
+        come, `offset` sessions are passed over, and counted one by one: to go on, give `after`.
 
         Raises:
             InvalidValue: an argument cannot be.

@@ -15,7 +15,7 @@ from perdure.http.operations import Operation
 from perdure.http.paths import id_of
 from perdure.http.server.access import Who
 from perdure.http.server.writers import Place, Writers
-from perdure.http.wire.common import Query
+from perdure.http.wire.shapes import Query
 from perdure.model import values
 from perdure.store import Store
 

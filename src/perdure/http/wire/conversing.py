@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from perdure.http.wire.common import Answer, Body, Cursor, Key, Query
+from perdure.http.wire.shapes import Answer, Body, Cursor, Key, Query
 
 __all__ = [
     "AcceptedShape",

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from perdure.http.wire.common import Answer, Body, Id, Key, PositionShape, Request, Seq, Text, Time
+from perdure.http.wire.shapes import Answer, Body, Id, Key, PositionShape, Request, Seq, Text, Time
 from perdure.model import limits, values
 from perdure.model.event import TYPE_PATTERN, Event
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from perdure.catalog.contract import Listed
-from perdure.http.wire.common import Answer, Cursor, Id, Kind, Mode, Query, Sort, Status, Text
+from perdure.http.wire.shapes import Answer, Cursor, Id, Kind, Mode, Query, Sort, Status, Text
 
 __all__ = [
     "CoverageShape",

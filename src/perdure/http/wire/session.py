@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from perdure.http.wire.common import (
+from perdure.http.wire.events import EVENTS_MAX, EventShape
+from perdure.http.wire.shapes import (
     Answer,
     Body,
     Format,
@@ -16,7 +17,6 @@ from perdure.http.wire.common import (
     Seq,
     Text,
 )
-from perdure.http.wire.events import EVENTS_MAX, EventShape
 
 __all__ = [
     "ArtifactShape",

@@ -8,7 +8,7 @@ from perdure.errors import InvalidValue
 from perdure.http.server.access import ACCESS, PRINCIPALS
 from perdure.http.server.calls import Call
 from perdure.http.wire import finding as wire
-from perdure.http.wire.common import HealthShape
+from perdure.http.wire.shapes import HealthShape
 from perdure.store import Coverage
 
 __all__ = ["health", "list_sessions", "search", "stats"]

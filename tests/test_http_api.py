@@ -136,13 +136,32 @@ def test_a_request_that_asks_for_something_else_is_refused(api: httpx.Client) ->
         refused(api.post("/api/sessions", json={**body, **other}), 409, "session-exists")
     answered(api.post(at("else", "events"), json={"events": [NOTE], "request": "r2"}))
     again = {"events": [{**NOTE, "data": 2}], "request": "r2"}
-    refused(api.post(at("else", "events"), json=again), 409, "key-conflict")
+    refused(api.post(at("else", "events"), json=again), 409, "request-conflict")
     placed = {"events": [{**NOTE, "data": 9}], "at": 1}
+    refused(api.post(at("else", "events"), json=placed), 409, "stale-writer")
+    placed = {"events": [NOTE], "at": 0, "request": "r3"}
     refused(api.post(at("else", "events"), json=placed), 409, "stale-writer")
     placed = {"events": [NOTE, NOTE], "at": 1}
     refused(api.post(at("else", "events"), json=placed), 409, "stale-writer")
     refused(api.post(at("else", "events"), json={"events": [NOTE], "at": 7}), 400, "invalid-value")
     assert len(log(api, "else")) == 2
+    answered(api.post(at("else", "events"), json={"events": [{**NOTE, "data": 3}]}))
+    longer = {"events": [NOTE, NOTE], "request": "r2"}
+    refused(api.post(at("else", "events"), json=longer), 409, "request-conflict")
+    assert len(log(api, "else")) == 3
+
+
+def test_a_request_that_broke_off_is_finished(api: httpx.Client, store: Store) -> None:
+    """Where a crash left the beginning of a commit alone, the request sent again adds the rest."""
+    created(api, "broken")
+    events = [{**NOTE, "data": number} for number in range(3)]
+    answered(api.post(at("broken", "events"), json={"events": events[:2], "request": "r"}))
+    done = answered(api.post(at("broken", "events"), json={"events": events, "request": "r"}))
+    assert done["seqs"] == [1, 2, 3]
+    assert (
+        answered(api.post(at("broken", "events"), json={"events": events, "request": "r"})) == done
+    )
+    assert [event.key for event in store.read_from("broken")] == [None, "r", None, None]
 
 
 def test_pages_of_events_are_filtered(api: httpx.Client) -> None:

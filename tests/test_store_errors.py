@@ -83,6 +83,8 @@ def test_an_error_says_what_to_do(error: PerdureError) -> None:
 def test_only_what_may_pass_by_itself_is_retryable() -> None:
     """Trying again helps where somebody else is in the way or space is short."""
     assert {type(error) for error in EXAMPLES if error.retryable} == {
+        errors.RequestTimedOut,
+        errors.ServerUnavailable,
         errors.SessionBusy,
         errors.ConversationBusy,
         errors.EmbedderUnavailable,

@@ -244,6 +244,10 @@ class AsyncSession(
 
     # --- ending ----------------------------------------------------------------------------------
 
+    async def find(self, type: str, key: str) -> Event | None:  # noqa: A002
+        """The event that has this (type, key), as `Session.find`."""
+        return await self._in_thread(self._session.find, type, key)
+
     async def flush(self) -> None:
         """Wait until everything accepted so far is durable.
 

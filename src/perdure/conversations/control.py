@@ -67,7 +67,7 @@ def marks_of(event: Event) -> Marks | None:
 def found_in(session: Session, kind: str, key: str) -> Event | None:
     """The event of a (type, key) that a writer's log holds already."""
     # A repeat has to be known before anything is written for it; appending would be too late.
-    return session._queue.find(kind, key)  # noqa: SLF001 - as perdure.aio does
+    return session.find(kind, key)
 
 
 class ControlWriter:

@@ -162,6 +162,20 @@ class Session(Committer, Viewing, Recording, Saving, Delegating):
                 self.flush()
         return accepted[0].event
 
+    def find(self, type: str, key: str) -> Event | None:  # noqa: A002
+        """The event that has this (type, key), stored or accepted; None: it is free.
+
+        The first time it reads which keys there are: from the index, or else from the log.
+
+        Raises:
+            SessionClosed: closed, or used in a forked child.
+            SessionDamaged, StorageUnavailable: the log cannot be read for it.
+
+        """
+        self._refuse_reentry()
+        self._check()
+        return self._queue.find(type, key)
+
     def fold(self) -> Fold:
         """The rows of all views, with everything accepted so far, which is made durable first.
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from perdure.errors import (
     InvalidValue,
     PerdureError,
+    RequestConflict,
     SessionBusy,
     SessionExists,
     StaleWriter,
@@ -103,23 +104,35 @@ class Writers:
         events: Sequence[dict[str, Any]],
         *,
         at: int | None = None,
+        request: str | None = None,
         writer: str | None = None,
     ) -> Appended:
         """Append events in one commit, or find that an earlier request did.
 
+        The first event of a `request` gets its id as its key, unless it has one: by that it is
+        known again. One key for all: a key is remembered as long as the session, and keeps an event
+        from being packed.
+
         Raises:
             SessionBusy: somebody else has a lease, or writes it in another process.
             StaleWriter: the lease ended, or other events stand at `at`.
+            RequestConflict: the request was made before, with other events.
             As `Store.writer` and `Session.append_many`.
 
         """
         with self._entered(place, writer) as entry:
             session = self._opened(place, entry, writer)
-            found = None if at is None else _stored(place, session.position.seq, events, at)
-            if found is None:
-                found = session.append_many(events, at=at)
+            before: list[Event] = []
+            if request is not None:
+                events = _keyed(events, request)
+                before = _answered(place, session, events, request)
+            if not before and at is not None:
+                before = _stored(place, session.position.seq, events, at)
+            if len(before) < len(events):
+                at = at if not before else None
+                before += session.append_many(events[len(before) :], at=at)
                 self._moved(place)
-            return Appended(found, session.position)
+            return Appended(before, session.position)
 
     def create(
         self, place: Place, make: Callable[[], Session], events: Sequence[dict[str, Any]]
@@ -319,17 +332,44 @@ class Writers:
                         entry.session.close()
 
 
-def _stored(
-    place: Place, end: int, events: Sequence[dict[str, Any]], at: int
-) -> list[Event] | None:
-    """What stands at a number already, if it is these events; None: they would come next.
+def _keyed(events: Sequence[dict[str, Any]], request: str) -> list[dict[str, Any]]:
+    """The events of a request, the first of which has a key."""
+    first, *others = events
+    return [first if first.get("key") is not None else {**first, "key": request}, *others]
+
+
+def _answered(
+    place: Place, session: Session, events: Sequence[dict[str, Any]], request: str
+) -> list[Event]:
+    """What an earlier request stored of these events; a crash may have left their beginning alone.
+
+    Raises:
+        RequestConflict: it was made before, and stored others.
+
+    """
+    first = session.find(events[0]["type"], events[0]["key"])
+    if first is None:
+        return []
+    # What is only accepted by now is stored first, so that all of it can be read.
+    session.flush()
+    stored = list(itertools.islice(place.store.read_from(place.id, first.seq), len(events)))
+    same = next((n for n, one in enumerate(stored) if not _same([one], [events[n]])), len(stored))
+    whole = same == len(events)
+    broken_off = 0 < same == len(stored) and stored[-1].seq == session.position.seq
+    if not (whole or broken_off):
+        raise RequestConflict(request)
+    return stored
+
+
+def _stored(place: Place, end: int, events: Sequence[dict[str, Any]], at: int) -> list[Event]:
+    """What stands at a number already, if it is these events; nothing: they would come next.
 
     Raises:
         StaleWriter: other events stand there.
 
     """
     if at > end:
-        return None
+        return []
     stored = list(itertools.islice(place.store.read_from(place.id, at), len(events)))
     if len(stored) == len(events) and _same(stored, events):
         return stored

@@ -103,7 +103,7 @@ class AppendRequest(Body):
         events: in their order.
         at: the number that the first one has to get. Sent again, what is there already is answered
             as it was the first time.
-        request: an id of yours for this request: events without a key get one made of it, so that
+        request: an id of yours for this request, which becomes the key of the first event, so that
             the request, sent again, changes nothing.
         writer: the right to write that `writer` gave, or null.
 

@@ -37,8 +37,9 @@ _HEADER = ("cwd", "origin", "depth", "preset", "config", "vocabulary", "created_
 def append_events(call: Call) -> dict[str, Any]:
     """See `Session.append_many`."""
     body: wire.AppendRequest = call.body
-    events = _events(body.events, body.request)
-    done = call.writers.append(call.place, events, at=body.at, writer=body.writer)
+    done = call.writers.append(
+        call.place, _events(body.events), at=body.at, request=body.request, writer=body.writer
+    )
     return _written(call.session, done)
 
 
@@ -48,7 +49,7 @@ def create_session(call: Call) -> dict[str, Any]:
     place = Place(call.store, call.namespace, body.id or _id_for(body.request))
     members = {name: getattr(body, name) for name in _HEADER}
     parent = None if body.parent is None else Parent(body.parent.session, body.parent.seq)
-    events = _events(body.events, body.request)
+    events = _events(body.events)
 
     def make() -> Session:
         return call.store.create(place.id, parent=parent, **members)
@@ -79,17 +80,10 @@ def _id_for(request: str | None) -> str:
     return "r-" + hashlib.sha256(request.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _events(events: Sequence[wire.NewEvent], request: str | None) -> list[dict[str, Any]]:
-    """Events as a session takes them, with keys that make the request one of its own."""
-    told: list[dict[str, Any]] = []
-    for number, event in enumerate(events):
-        one = msgspec.structs.asdict(event)
-        if event.time is None:
-            del one["time"]
-        if event.key is None and request is not None:
-            one["key"] = f"{request}#{number}"
-        told.append(one)
-    return told
+def _events(events: Sequence[wire.NewEvent]) -> list[dict[str, Any]]:
+    """Events as a session takes them; without a time they get one when they are accepted."""
+    told = [msgspec.structs.asdict(event) for event in events]
+    return [{k: v for k, v in one.items() if k != "time" or v is not None} for one in told]
 
 
 def _written(session: str, done: Appended, writer: str | None = None) -> dict[str, Any]:
@@ -128,9 +122,8 @@ def set_title(call: Call) -> dict[str, Any]:
     body: wire_session.TitleRequest = call.body
     kind = "session/titled"
     event = {"type": kind, "data": data_of(kind, {"title": body.title})}
-    if body.request is not None:
-        event["key"] = body.request
-    return _written(call.session, call.writers.append(call.place, [event]))
+    done = call.writers.append(call.place, [event], request=body.request)
+    return _written(call.session, done)
 
 
 def put_content(call: Call) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The application: a request is routed, checked, answered in a thread, and told in one form."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -102,13 +103,23 @@ class Service:
         self._quick = anyio.CapacityLimiter(_QUICK_THREADS)
         self._slow = anyio.CapacityLimiter(_SLOW_THREADS)
         self.following = Following(anyio.CapacityLimiter(_WATCH_THREADS))
-        sweeping = asyncio.create_task(self._sweep())
+        tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._refresh())]
         try:
             yield
         finally:
-            sweeping.cancel()
+            for each in tasks:
+                each.cancel()
             # Whatever was accepted is committed, and sessions are given back.
             await anyio.to_thread.run_sync(self.writers.close)
+
+    async def _refresh(self) -> None:
+        """Find what came while nobody served; a failure is told, and keeps nobody waiting."""
+        try:
+            await anyio.to_thread.run_sync(
+                self._store.refresh, abandon_on_cancel=True, limiter=self._slow
+            )
+        except PerdureError as error:
+            logging.getLogger(__name__).warning("the index was not refreshed: %s", error)
 
     async def _sweep(self) -> None:
         while True:

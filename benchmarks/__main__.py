@@ -20,6 +20,7 @@ from benchmarks import (
     reads,
     resume,
     searching,
+    serving,
     sizes,
     sqlite,
     vectors,
@@ -36,6 +37,7 @@ def main() -> int:
         rows = [row for encoding in ENCODINGS for row in _measured(Path(name), encoding)]
         rows += _measured_sqlite(Path(name))
         rows += _measured_finding(Path(name))
+        rows += section("a service under load", "loaded", "quiet", serving.serving())
     print(f"\n{time.perf_counter() - started:.0f} s")
     if "--json" in sys.argv:
         print(json.dumps([row.as_dict() for row in rows]))

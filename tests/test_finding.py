@@ -520,7 +520,8 @@ def test_a_page_may_pass_sessions_over(tmp_path: Path) -> None:
             found = store.sessions(2, query="fix test", offset=offset)
             assert not found.fallback
             assert len(found.sessions) == len(page.sessions)
-        assert [each.id for each in store.sessions(1, page.cursor, offset=1).sessions] == ["s3"]
+        first = store.sessions(1)
+        assert [each.id for each in store.sessions(1, first.cursor, offset=1).sessions] == ["s2"]
         for wrong in (-1, True, "1", 2**30):
             with pytest.raises(perdure.errors.InvalidValue, match="offset"):
                 store.sessions(offset=wrong)  # type: ignore[arg-type]

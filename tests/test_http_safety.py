@@ -61,7 +61,7 @@ PATHS = ["/api/sessions", "/api/stats", "/api/search?query=x", "/api/sessions/s/
 )
 def test_without_a_token_nothing_is_answered(service: Served, header: str | None) -> None:
     """No operation is answered, nor told of, to who has no token that is valid."""
-    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    headers: Any = {} if header is None else {"Authorization": header.encode("latin-1")}
     with service.client(None) as api:
         for path in PATHS[:-1]:
             told = refused(api.get(path, headers=headers), 401, "not-authenticated")
@@ -199,8 +199,8 @@ def test_conversations_are_not_changed_as_sessions(store: Store, service: Served
             refused(api.delete(at(chat), params=asked), 403, "not-allowed")
             refused(api.post(at(chat, "writer"), params=asked, json={}), 403, "not-allowed")
     with service.client() as api:
-        asked: Any = {"namespace": ["perdure.principals", "alice", "control"]}
-        refused(api.delete(at(chat), params=asked), 403, "not-allowed")
+        below = {"namespace": ["perdure.principals", "alice", "control"]}
+        refused(api.delete(at(chat), params=below), 403, "not-allowed")
 
 
 def test_others_are_told_no_path(store: Store, tmp_path: Path) -> None:

@@ -536,3 +536,40 @@ def test_lone_surrogates_come_through(api: httpx.Client) -> None:
     assert event["data"] == {"\ufffd": "a\ufffd"}
     exact = api.get(at("lone", "events"), params={"exact": True}).content
     assert rb'{"\udfff":"a\ud83d"}' in exact
+
+
+def test_a_lease_that_is_asked_for_again_is_the_same(api: httpx.Client) -> None:
+    """With an id of its own a lease can be asked for again after a lost answer; others wait."""
+    body = {"id": "again", "events": [NOTE], "created_at": 5, "writer": True, "lease": "mine"}
+    told = answered(api.post("/api/sessions", json=body), 201)
+    assert answered(api.post("/api/sessions", json=body), 201) == told
+    assert (
+        answered(api.post(at("again", "writer"), json={"lease": "mine"}))["writer"]
+        == told["writer"]
+    )
+    refused(api.post(at("again", "writer"), json={"lease": "other"}), 409, "session-busy")
+    refused(api.post(at("again", "writer"), json={}), 409, "session-busy")
+    refused(api.post("/api/sessions", json={**body, "lease": "other"}), 409, "session-busy")
+    api.delete(at("again", "writer"), params={"writer": told["writer"]})
+    other = answered(api.post(at("again", "writer"), json={"lease": "other"}))
+    assert other["writer"] != told["writer"]
+    refused(api.post(at("again", "writer"), json={"lease": "mine"}), 409, "session-busy")
+
+
+def test_a_name_may_be_no_unicode(api: httpx.Client, store: Store) -> None:
+    """A namespace, and a filter, may be any text that an id can be."""
+    with store.namespace("\ud800").create("s") as session:
+        session.append("note")
+    answer = api.get("/api/sessions?namespace=%ED%A0%80")
+    assert [each["id"] for each in answered(answer)["sessions"]] == ["s"]
+    for path in ("sessions?cwd=%ED%A0%80", "sessions?query=%ED%A0%80", "search?query=%ED%A0%80"):
+        answered(api.get(f"/api/{path}"))
+    refused(api.get("/api/sessions?namespace=%FF"), 400, "invalid-value")
+
+
+def test_a_look_at_all_sessions_is_told_of(api: httpx.Client, store: Store) -> None:
+    """What a refresh came to is part of its answer, and of no other."""
+    asked: dict[str, Any] = {"refresh": True, "limit": 1}
+    told = answered(api.get("/api/sessions", params=asked))["refreshed"]
+    assert told["sessions"] == len(store.list())
+    assert answered(api.get("/api/sessions"))["refreshed"] is None

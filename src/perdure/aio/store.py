@@ -23,7 +23,7 @@ from perdure.aio.threads import Lane, Pool, ProcessBound, make_all
 from perdure.aio.turns import Turns
 from perdure.backends.base import Entry
 from perdure.embedding import Embedder
-from perdure.errors import PerdureError, SessionBusy, StoreClosed
+from perdure.errors import InvalidValue, PerdureError, SessionBusy, StoreClosed
 from perdure.model import values
 from perdure.model.event import Event
 from perdure.model.header import VOCABULARY, Header, Parent, Source, check_id
@@ -453,14 +453,24 @@ def open_store(
     projection: Projection | None = None,
     embedder: str | Embedder | None = None,
     embed: bool = False,
+    token: str | None = None,
+    timeout: float | None = None,
     runtime: Runtime = SYSTEM,
 ) -> AsyncStore:
     """Open the store at `location`, as `perdure.open`; takes no time, so it is not awaited.
+
+    A URL is refused, and so are `token` and `timeout`, which are for one.
 
     Raises:
         InvalidValue: the location or an option is not known.
 
     """
+    if isinstance(location, str) and location[:8].lower().startswith(("http://", "https://")):
+        hint = "perdure.open(url) gives its client, to be used in threads"
+        raise InvalidValue("location", "a store behind a URL has no asynchronous client", hint=hint)
+    for name, told in (("token", token), ("timeout", timeout)):
+        if told is not None:
+            raise InvalidValue(name, "has no meaning for a store that is opened here")
     store = open_blocking(
         location,
         encoding=encoding,

@@ -131,7 +131,8 @@ def query_of(told: bytes, kind: type[Query]) -> tuple[Any, tuple[str, ...]]:
         pairs = parse_qsl(
             told.decode("ascii"),
             keep_blank_values=True,
-            errors="strict",
+            # Ids and namespaces may be any text, also what is no Unicode.
+            errors="surrogatepass",
             max_num_fields=_FIELDS_MAX,
         )
     except ValueError as error:

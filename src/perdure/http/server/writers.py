@@ -69,6 +69,8 @@ class _Open:
         self.lock = threading.RLock()
         self.session: Session | None = None
         self.lease: str | None = None
+        # How who took the lease called it.
+        self.named: str | None = None
         self.until = 0.0
         # How many are at work with the session outside of the lock.
         self.users = 0
@@ -135,18 +137,23 @@ class Writers:
             return Appended(before, session.position)
 
     def create(
-        self, place: Place, make: Callable[[], Session], events: Sequence[dict[str, Any]]
-    ) -> tuple[Appended, Header]:
+        self,
+        place: Place,
+        make: Callable[[], Session],
+        events: Sequence[dict[str, Any]],
+        lease: str | None = None,
+    ) -> Appended:
         """Create a session with its first events, or find that this very request did before.
 
-        `make` begins the session that is wanted.
+        `make` begins the session that is wanted. Whoever has the `lease` of that id is told the
+        same, and not that it is busy.
 
         Raises:
             SessionExists: there is one of that id with another header or other events.
             As `Store.create` and `Session.append_many`.
 
         """
-        with self._entered(place, None) as entry:
+        with self._entered(place, None, lease) as entry:
             if entry.session is not None and not entry.session.closed:
                 raise SessionExists(place.id)
             session = make()
@@ -157,7 +164,7 @@ class Writers:
                 raise
             entry.session = session
             self._moved(place)
-            return Appended(found, session.position), session.header
+            return Appended(found, session.position)
 
     def found_again(
         self, place: Place, header: Header, events: Sequence[dict[str, Any]]
@@ -173,8 +180,17 @@ class Writers:
 
     # --- leases -----------------------------------------------------------------------------------
 
-    def take(self, place: Place, *, writer: str | None = None, wait: float = 0.0) -> Lease:
+    def take(
+        self,
+        place: Place,
+        *,
+        writer: str | None = None,
+        wait: float = 0.0,
+        lease: str | None = None,
+    ) -> Lease:
         """Take the right to write, or keep the one that `writer` is.
+
+        `lease` is an id for it: asked for again with the same one, the same right is given.
 
         Raises:
             SessionBusy: somebody has it, after `wait` seconds.
@@ -182,10 +198,10 @@ class Writers:
             As `Store.writer`.
 
         """
-        with self._entered(place, writer) as entry:
-            session = self._opened(place, entry, writer, wait)
+        with self._entered(place, writer, lease) as entry:
+            session = self._opened(place, entry, entry.lease, wait)
             if entry.lease is None:
-                entry.lease = self._runtime.token(16)
+                entry.lease, entry.named = self._runtime.token(16), lease
             return Lease(entry.lease, self._lease, session.position, session.header)
 
     def release(self, place: Place, writer: str | None) -> None:
@@ -215,7 +231,9 @@ class Writers:
     # --- opening and closing ----------------------------------------------------------------------
 
     @contextmanager
-    def _entered(self, place: Place, writer: str | None) -> Iterator[_Open]:
+    def _entered(
+        self, place: Place, writer: str | None, lease: str | None = None
+    ) -> Iterator[_Open]:
         """The entry of a session, locked; only for who may write it.
 
         Raises:
@@ -232,7 +250,7 @@ class Writers:
                 if entry.gone:
                     continue
                 try:
-                    self._check_lease(place, entry, writer)
+                    self._check_lease(place, entry, writer, lease)
                     try:
                         yield entry
                     finally:
@@ -246,11 +264,14 @@ class Writers:
     def _kept(self, entry: _Open) -> float:
         return self._idle if entry.lease is None else self._lease
 
-    def _check_lease(self, place: Place, entry: _Open, writer: str | None) -> None:
+    def _check_lease(
+        self, place: Place, entry: _Open, writer: str | None, lease: str | None
+    ) -> None:
         if entry.lease is not None and self._runtime.monotonic() > entry.until:
             self._drop(place, entry)
         if writer is None:
-            if entry.lease is not None:
+            again = lease is not None and entry.named == lease
+            if entry.lease is not None and not again:
                 raise SessionBusy(place.id)
         elif entry.lease is None or not hmac.compare_digest(entry.lease, writer):
             raise StaleWriter(place.id, "the right to write it has ended")

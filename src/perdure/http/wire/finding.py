@@ -61,14 +61,24 @@ class CoverageShape(Answer):
     reasons: list[tuple[str, str]]
 
 
+class RefreshShape(Answer):
+    """What a look at all sessions came to; see `perdure.Refreshed`."""
+
+    sessions: int
+    read: int
+    gone: int
+    failed: list[tuple[str, str]]
+
+
 class ListingShape(Answer):
-    """A page of a listing."""
+    """A page of a listing; `refreshed` where it was asked to look at all sessions first."""
 
     sessions: list[Listed]
     cursor: str | None
     fallback: bool
     coverage: CoverageShape
     namespaces: list[str]
+    refreshed: RefreshShape | None = None
 
 
 class SearchQuery(Query):
@@ -135,12 +145,3 @@ class StatsShape(Answer):
     skipped: int
     partial: int
     coverage: CoverageShape
-
-
-class RefreshShape(Answer):
-    """What a look at all sessions came to; see `perdure.Refreshed`."""
-
-    sessions: int
-    read: int
-    gone: int
-    failed: list[tuple[str, str]]

@@ -9,7 +9,7 @@ from perdure.http.server.access import ACCESS, PRINCIPALS
 from perdure.http.server.calls import Call
 from perdure.http.wire import finding as wire
 from perdure.http.wire.shapes import HealthShape
-from perdure.store import Coverage
+from perdure.store import Coverage, Refreshed
 
 __all__ = ["health", "list_sessions", "search", "stats"]
 
@@ -25,13 +25,14 @@ def list_sessions(call: Call) -> dict[str, Any]:
     """See `Store.sessions`; the index is brought up to date first where that is asked."""
     query: wire.ListQuery = call.query
     store = call.store
+    refreshed: Refreshed | None = None
     if query.full_rescan:
         if not call.who.owner:
             reason = "makes the index of all anew, which only the owner may"
             raise InvalidValue("full_rescan", reason, hint="refresh=true reads what changed")
-        store.full_rescan()
+        refreshed = store.full_rescan()
     elif query.refresh:
-        store.refresh()
+        refreshed = store.refresh()
     found = store.sessions(
         query.limit,
         query.after,
@@ -58,6 +59,7 @@ def list_sessions(call: Call) -> dict[str, Any]:
         "fallback": found.fallback,
         "coverage": coverage_of(found.coverage),
         "namespaces": below,
+        "refreshed": None if refreshed is None else refreshed._asdict(),
     }
 
 

@@ -55,7 +55,7 @@ def create_session(call: Call) -> dict[str, Any]:
         return call.store.create(place.id, parent=parent, **members)
 
     try:
-        done, _ = call.writers.create(place, make, events)
+        done = call.writers.create(place, make, events, body.lease)
     except SessionExists:
         found = None
         # This very request, sent again, perhaps: then the header is the same.
@@ -69,7 +69,7 @@ def create_session(call: Call) -> dict[str, Any]:
         if again is None:
             raise
         done = again
-    writer = call.writers.take(place).writer if body.writer else None
+    writer = call.writers.take(place, lease=body.lease).writer if body.writer else None
     return _written(place.id, done, writer)
 
 
@@ -101,7 +101,7 @@ def _written(session: str, done: Appended, writer: str | None = None) -> dict[st
 def take_writer(call: Call) -> dict[str, Any]:
     """Take or keep the right to write."""
     body: wire.WriterRequest = call.body
-    lease = call.writers.take(call.place, writer=body.writer, wait=body.wait)
+    lease = call.writers.take(call.place, writer=body.writer, wait=body.wait, lease=body.lease)
     return {
         "session": call.session,
         "writer": lease.writer,

@@ -1041,3 +1041,19 @@ def test_a_short_writer_gives_up_after_a_while(
         assert [type(each) for each in failures] == [SessionBusy]
     chat.post("q", "hello")
     assert len(read_all(chat)) == 2
+
+
+def test_a_page_is_cut_where_it_gets_large(tmp_path: Path) -> None:
+    """A page of large messages ends where it gets large, and its cursor leads to all others."""
+    with perdure.open(tmp_path, index=False) as store:
+        chat = Conversations(store).of("alice").create("r")
+        for number in range(6):
+            chat.post(f"m{number}", "x" * 1_500_000)
+        sizes, cursor = [], None
+        while True:
+            page = chat.messages(cursor)
+            sizes.append(len(page.messages))
+            cursor = page.cursor
+            if not page.more:
+                break
+    assert sizes == [3, 3]

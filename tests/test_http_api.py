@@ -151,6 +151,39 @@ def test_a_request_that_asks_for_something_else_is_refused(api: httpx.Client) ->
     assert len(log(api, "else")) == 3
 
 
+def test_an_id_is_claimed_once(api: httpx.Client) -> None:
+    """Who asks for a session that another request made is told so, whatever else is the same."""
+    body = {"id": "claimed", "events": [NOTE]}
+    answered(api.post("/api/sessions", json={**body, "request": "a"}), 201)
+    answered(api.post("/api/sessions", json={**body, "request": "a"}), 201)
+    refused(api.post("/api/sessions", json={**body, "request": "b"}), 409, "session-exists")
+    refused(api.post("/api/sessions", json=body), 409, "session-exists")
+    created(api, "unnamed")
+    refused(
+        api.post("/api/sessions", json={"id": "unnamed", "events": [NOTE]}), 409, "session-exists"
+    )
+
+
+def test_a_request_and_a_key_do_not_go_together(api: httpx.Client) -> None:
+    """A request id is the key of the first event, which has none of its own then."""
+    created(api, "keyed")
+    body = {"events": [{**NOTE, "key": "k"}], "request": "r"}
+    refused(api.post(at("keyed", "events"), json=body), 400, "invalid-value")
+    answered(api.post(at("keyed", "events"), json={**body, "request": "k"}))
+    again = answered(api.post(at("keyed", "events"), json={"events": [{**NOTE, "key": "k"}]}))
+    assert again["seqs"] == [1]
+
+
+def test_a_title_is_given_with_a_lease(api: httpx.Client) -> None:
+    """Who is alone with a session gives it its title as well."""
+    created(api, "titled")
+    lease = answered(api.post(at("titled", "writer"), json={}))
+    body = {"title": "a", "writer": lease["writer"]}
+    answered(api.put(at("titled", "title"), json=body))
+    wrong = {"title": "a", "writer": "é"}
+    refused(api.put(at("titled", "title"), json=wrong), 409, "stale-writer")
+
+
 def test_a_request_that_broke_off_is_finished(api: httpx.Client, store: Store) -> None:
     """Where a crash left the beginning of a commit alone, the request sent again adds the rest."""
     created(api, "broken")

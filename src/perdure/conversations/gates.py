@@ -124,7 +124,9 @@ class Gates:
         finally:
             with self._mutex:
                 gate.users -= 1
-                if not gate.users:
+                last = not gate.users
+                if last:
                     self._gates.pop(key, None)
-                    # Left open for somebody who gave up waiting.
-                    gate.close()
+            if last:
+                # Left open for somebody who gave up waiting. Not under the lock of all: it syncs.
+                gate.close()

@@ -11,9 +11,12 @@ from perdure.conversations.requests import WHEN_BUSY, content_in
 from perdure.errors import ContentDamaged, ContentExpired, InvalidValue
 from perdure.model.event import Event
 
-__all__ = ["SCAN_EVENTS_MAX", "Reader"]
+__all__ = ["PAGE_BYTES_MAX", "SCAN_EVENTS_MAX", "Reader"]
 
 SCAN_EVENTS_MAX = 2000
+
+PAGE_BYTES_MAX = 4 * 1024 * 1024
+"""A page ends behind the message with which its bodies get larger than this."""
 """So many events a page looks at: where they are no messages it has fewer of them."""
 
 _BEHIND_EVENTS = 64
@@ -108,7 +111,16 @@ class Reader:
         else:
             end = self._control.end()
         turns = self._turns(scan, [each for each in found if each.type == ACCEPTED], end)
-        messages = [self.message(each, end.marks, turns.get(each.seq)) for each in found]
+        messages: list[Message] = []
+        size = 0
+        for each in found:
+            if size >= PAGE_BYTES_MAX:
+                # What is left comes with the next page.
+                at, more = messages[-1].seq, True
+                break
+            message, taken = self._sized(each, end.marks, turns.get(each.seq))
+            messages.append(message)
+            size += taken
         return MessagePage(messages, end.seq, more, cursor_of(self._id, at))
 
     def waiting(self, end: End) -> list[Message]:
@@ -195,21 +207,27 @@ class Reader:
 
     def message(self, event: Event, marks: Marks, turn: str | None) -> Message:
         """A message from its event; what is wrong with its body is a status."""
+        return self._sized(event, marks, turn)[0]
+
+    def _sized(self, event: Event, marks: Marks, turn: str | None) -> tuple[Message, int]:
+        """A message, and how many bytes its body has."""
         data, key = event.data, event.key or ""
         if event.type == REPLIED:
             role, status, when_busy, turn = "assistant", "replied", None, event.turn
         else:
             role, when_busy = "user", data["when_busy"]
             status = "taken" if event.seq <= marks.taken(when_busy) else "accepted"
-        content = None
+        content, body = None, b""
         try:
-            content = content_in(self._body(event.type, data["body"]))
+            body = self._body(event.type, data["body"])
+            content = content_in(body)
             status = "damaged" if content is None else status
         except ContentExpired:
             status = "expired"
         except (ContentDamaged, InvalidValue):
             status = "damaged"
-        return Message(event.seq, role, status, event.time, content, key, when_busy, turn)
+        made = Message(event.seq, role, status, event.time, content, key, when_busy, turn)
+        return made, len(body)
 
     def _body(self, kind: str, digest: str) -> bytes:
         if kind == ACCEPTED:

@@ -119,17 +119,18 @@ class Principal:
         wanted = check_profile(profile)
         id = self._reserve(request, digest_of({"profile": wanted}))
         crash.point("conversation.reserved")
-        try:
-            Control(self._place, id).begin(wanted)
-            crash.point("conversation.control")
-            self._begin_main(id)
-        except SessionExists as error:
-            if error.deleted_at is not None:
-                raise ConversationNotFound(id) from None
-            if error.missing is not None:
-                raise
-            # Somebody finishes the same request just now: once more, to see that it is there.
-            return self.conversation(id) if self._is_there(id) else self.create(request, profile)
+        for left in reversed(range(_TRIES)):
+            try:
+                Control(self._place, id).begin(wanted)
+                crash.point("conversation.control")
+                self._begin_main(id)
+                break
+            except SessionExists as error:
+                if error.deleted_at is not None:
+                    raise ConversationNotFound(id) from None
+                # Somebody finishes the same request just now: once more, to see that it is there.
+                if error.missing is not None or not left:
+                    raise
         crash.point("conversation.created")
         return Conversation(self._place, id)
 

@@ -63,11 +63,6 @@ class Operation(NamedTuple):
     seconds: float = QUICK
     creates: bool = False
 
-    @property
-    def streams(self) -> bool:
-        """Whether the answer comes in parts, made while it is sent."""
-        return self.media != JSON
-
 
 _SESSION = f"{PREFIX}/sessions/{{session}}"
 _CONVERSATION = f"{PREFIX}/conversations/{{conversation}}"
@@ -169,7 +164,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE",
         f"{_SESSION}/writer",
         "Give the right to write back.",
-        query=session.ContentQuery,
+        query=session.WriterQuery,
         status=204,
     ),
     Operation(
@@ -259,7 +254,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST",
         f"{_SESSION}/content",
         "Store content beside the log, durably, and get the digest that names it.",
-        query=session.ContentQuery,
+        query=session.WriterQuery,
         body=bytes,
         answer=session.PutShape,
         status=201,

@@ -7,6 +7,7 @@ others are told that it is busy, until the lease is given back or ends.
 
 import hmac
 import itertools
+import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from perdure.errors import (
     InvalidValue,
     PerdureError,
     RequestConflict,
+    ServerUnavailable,
     SessionBusy,
     SessionExists,
     StaleWriter,
@@ -27,7 +29,7 @@ from perdure.model.record import Position
 from perdure.runtime import Runtime
 from perdure.store import Session, Store
 
-__all__ = ["IDLE_SECONDS", "LEASE_SECONDS", "Appended", "Lease", "Place", "Writers"]
+__all__ = ["IDLE_SECONDS", "LEASE_SECONDS", "Appended", "Lease", "Place", "Writers", "keyed"]
 
 IDLE_SECONDS = 10.0
 """So long a writer stays open that nobody uses and nobody has a lease of."""
@@ -36,6 +38,8 @@ LEASE_SECONDS = 60.0
 """So long a lease holds after the last request that carried it."""
 
 _OPEN_MAX = 512
+_FILES_EACH = 4
+"""Descriptors that an open writer takes: folder, lock, log and tail."""
 
 
 class Place(NamedTuple):
@@ -72,8 +76,6 @@ class _Open:
         # How who took the lease called it.
         self.named: str | None = None
         self.until = 0.0
-        # How many are at work with the session outside of the lock.
-        self.users = 0
         # Set once it is out of the table: who got hold of it before looks again.
         self.gone = False
 
@@ -88,15 +90,25 @@ class Writers:
         idle: float = IDLE_SECONDS,
         lease: float = LEASE_SECONDS,
         moved: Callable[[Place], None] = lambda _place: None,
+        most: int | None = None,
     ) -> None:
-        """`moved` is called when something was committed to a session. Nothing is opened."""
+        """`moved` is called when something was committed to a session. Nothing is opened.
+
+        At most `most` writers are open at once: by default as many as leave half of the files that
+        the process may open for other things.
+        """
         self._runtime = runtime
         self._idle = idle
         self._lease = lease
         self._moved = moved
+        self._most = most or _affordable()
         self._mutex = threading.Lock()
         self._open: dict[tuple[tuple[str, ...], str], _Open] = {}
         self._closed = False
+
+    def new_id(self) -> str:
+        """An id for a new session."""
+        return self._runtime.session_id()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -126,7 +138,7 @@ class Writers:
             session = self._opened(place, entry, writer)
             before: list[Event] = []
             if request is not None:
-                events = _keyed(events, request)
+                events = keyed(events, request)
                 before = _answered(place, session, events, request)
             if not before and at is not None:
                 before = _stored(place, session.position.seq, events, at)
@@ -218,15 +230,8 @@ class Writers:
 
         """
         with self._entered(place, writer) as entry:
-            session = self._opened(place, entry, writer)
-            entry.users += 1
-        # Not under the lock: a slow sender holds nobody up. The session has locks of its own.
-        try:
-            return session.put_blob(parts)
-        finally:
-            with entry.lock:
-                entry.users -= 1
-                entry.until = self._runtime.monotonic() + self._kept(entry)
+            # What is put was received before: nobody is waited for but the disk.
+            return self._opened(place, entry, writer).put_blob(parts)
 
     # --- opening and closing ----------------------------------------------------------------------
 
@@ -273,7 +278,7 @@ class Writers:
             again = lease is not None and entry.named == lease
             if entry.lease is not None and not again:
                 raise SessionBusy(place.id)
-        elif entry.lease is None or not hmac.compare_digest(entry.lease, writer):
+        elif entry.lease is None or not _equal(entry.lease, writer):
             raise StaleWriter(place.id, "the right to write it has ended")
 
     def _opened(self, place: Place, entry: _Open, writer: str | None, wait: float = 0.0) -> Session:
@@ -281,18 +286,31 @@ class Writers:
             # It died with its last commit. A new one would go on behind what was lost.
             raise StaleWriter(place.id, "its writer stopped")
         if entry.session is None or entry.session.closed:
-            self._make_room()
+            self._make_room(place)
             entry.session = place.store.writer(place.id, wait=wait)
         return entry.session
 
-    def _make_room(self) -> None:
-        """Close the writers that nobody used longest, where there are too many."""
+    def _make_room(self, place: Place) -> None:
+        """Close writers that nobody used for long, where there are too many for one more.
+
+        A principal has half of the room at most, so that all others have the rest.
+
+        Raises:
+            ServerUnavailable: all of them are leased.
+
+        """
+        own = place.namespace[:2]
         with self._mutex:
-            if len(self._open) <= _OPEN_MAX:
-                return
-            idle = [(each.until, key) for key, each in self._open.items() if each.lease is None]
-        for _, key in sorted(idle)[: len(idle) // 4 + 1]:
-            self._close_one(key, due=False)
+            opened = {key: each for key, each in self._open.items() if each.session is not None}
+            theirs = {key: each for key, each in opened.items() if key[0][:2] == own}
+        for some, most in ((theirs, self._most // 2), (opened, self._most)):
+            if len(some) < most:
+                continue
+            idle = sorted((each.until, key) for key, each in some.items() if each.lease is None)
+            if not idle:
+                raise ServerUnavailable("the server", f"{len(some)} sessions are being written")
+            for _, key in idle[: len(idle) // 4 + 1]:
+                self._close_one(key, due=False)
 
     def _forget(self, key: tuple[tuple[str, ...], str], entry: _Open) -> None:
         with self._mutex:
@@ -330,7 +348,7 @@ class Writers:
         if entry is None or not entry.lock.acquire(blocking=False):
             return
         try:
-            if entry.users or (due and self._runtime.monotonic() <= entry.until):
+            if due and self._runtime.monotonic() <= entry.until:
                 return
             self._forget(key, entry)
             session, entry.session, entry.lease = entry.session, None, None
@@ -353,10 +371,31 @@ class Writers:
                         entry.session.close()
 
 
-def _keyed(events: Sequence[dict[str, Any]], request: str) -> list[dict[str, Any]]:
-    """The events of a request, the first of which has a key."""
+def _affordable() -> int:
+    """How many writers may be open, by what the system lets the process open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(_OPEN_MAX, files // _FILES_EACH // 2))
+
+
+def _equal(one: str, other: str) -> bool:
+    """Whether two secrets are the same, in a time that does not tell."""
+    return hmac.compare_digest(
+        one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass")
+    )
+
+
+def keyed(events: Sequence[dict[str, Any]], request: str) -> list[dict[str, Any]]:
+    """The events of a request, the first of which has its id as its key.
+
+    Raises:
+        InvalidValue: it has a key of its own, by which it is known again without one.
+
+    """
     first, *others = events
-    return [first if first.get("key") is not None else {**first, "key": request}, *others]
+    if first.get("key") not in (None, request):
+        reason = "is a key of its own, which does what a request id does"
+        raise InvalidValue("events[0].key", reason, hint="leave `request` out, or the key")
+    return [{**first, "key": request}, *others]
 
 
 def _answered(
@@ -368,16 +407,13 @@ def _answered(
         RequestConflict: it was made before, and stored others.
 
     """
-    first = session.find(events[0]["type"], events[0]["key"])
+    first = session.find(events[0]["type"], request)
     if first is None:
         return []
     # What is only accepted by now is stored first, so that all of it can be read.
     session.flush()
-    stored = list(itertools.islice(place.store.read_from(place.id, first.seq), len(events)))
-    same = next((n for n, one in enumerate(stored) if not _same([one], [events[n]])), len(stored))
-    whole = same == len(events)
-    broken_off = 0 < same == len(stored) and stored[-1].seq == session.position.seq
-    if not (whole or broken_off):
+    stored = _beginning(place, session.position.seq, events, first.seq)
+    if stored is None:
         raise RequestConflict(request)
     return stored
 
@@ -391,10 +427,25 @@ def _stored(place: Place, end: int, events: Sequence[dict[str, Any]], at: int) -
     """
     if at > end:
         return []
+    stored = _beginning(place, end, events, at)
+    if stored is None:
+        raise StaleWriter(place.id, f"event {at} is another one")
+    return stored
+
+
+def _beginning(
+    place: Place, end: int, events: Sequence[dict[str, Any]], at: int
+) -> list[Event] | None:
+    """What is stored of events that begin at a number: all, or what a crash left; or None.
+
+    Of a commit that was never acknowledged any beginning may be there. Where something came behind
+    it, closers of the turn say, nobody can tell that from another request.
+    """
     stored = list(itertools.islice(place.store.read_from(place.id, at), len(events)))
-    if len(stored) == len(events) and _same(stored, events):
-        return stored
-    raise StaleWriter(place.id, f"event {at} is another one")
+    whole = len(stored) == len(events)
+    if not _same(stored, events[: len(stored)]) or not (whole or stored[-1].seq == end):
+        return None
+    return stored
 
 
 def _same(stored: Sequence[Event], events: Sequence[dict[str, Any]]) -> bool:

@@ -25,8 +25,6 @@ __all__ = [
     "BranchShape",
     "BranchesQuery",
     "BranchesShape",
-    "BundleQuery",
-    "ContentQuery",
     "ContentReportShape",
     "ContentShape",
     "DeleteQuery",
@@ -45,6 +43,7 @@ __all__ = [
     "SessionShape",
     "SourceQuery",
     "TitleRequest",
+    "WriterQuery",
 ]
 
 
@@ -198,6 +197,7 @@ class TitleRequest(Body):
 
     title: Annotated[str, Meta(min_length=1, max_length=1_000)]
     request: Request | None = None
+    writer: Text | None = None
 
 
 class DeleteQuery(Query):
@@ -243,7 +243,7 @@ class ContentShape(Answer):
     content: list[BlobShape]
 
 
-class ContentQuery(Query):
+class WriterQuery(Query):
     """The right to write, where one was given."""
 
     writer: Text | None = None
@@ -259,10 +259,6 @@ class SourceQuery(Query):
     """Which generation of a source that was rewritten; the last one where it is left out."""
 
     generation: Annotated[int, Meta(ge=0, le=2**31)] | None = None
-
-
-class BundleQuery(Query):
-    """Nothing to choose yet."""
 
 
 class ContentReportShape(Answer):

@@ -10,11 +10,10 @@ import msgspec
 from perdure.errors import SessionExists, SessionNotFound
 from perdure.http.server.calls import Call
 from perdure.http.server.handlers.reading import facts_of
-from perdure.http.server.writers import Appended, Place
+from perdure.http.server.writers import Appended, Place, keyed
 from perdure.http.wire import events as wire
 from perdure.http.wire import session as wire_session
 from perdure.model.header import Parent, new_header
-from perdure.runtime import SYSTEM
 from perdure.store import Session
 from perdure.store.members import data_of
 
@@ -46,10 +45,13 @@ def append_events(call: Call) -> dict[str, Any]:
 def create_session(call: Call) -> dict[str, Any]:
     """See `Store.create`; the first events are stored with it, or there is no session."""
     body: wire.CreateRequest = call.body
-    place = Place(call.store, call.namespace, body.id or _id_for(body.request))
+    id = body.id or (call.writers.new_id() if body.request is None else _id_of(body.request))
+    place = Place(call.store, call.namespace, id)
     members = {name: getattr(body, name) for name in _HEADER}
     parent = None if body.parent is None else Parent(body.parent.session, body.parent.seq)
     events = _events(body.events)
+    if body.request is not None:
+        events = keyed(events, body.request)
 
     def make() -> Session:
         return call.store.create(place.id, parent=parent, **members)
@@ -58,7 +60,10 @@ def create_session(call: Call) -> dict[str, Any]:
         done = call.writers.create(place, make, events, body.lease)
     except SessionExists:
         found = None
-        # This very request, sent again, perhaps: then the header is the same.
+        if body.request is None and body.created_at is None:
+            # Nothing tells that it is the same who asks.
+            raise
+        # This very request, sent again, perhaps: then header and events are the same.
         with suppress(SessionNotFound):
             found = call.store.inspect(place.id).header
         if found is None:
@@ -73,10 +78,8 @@ def create_session(call: Call) -> dict[str, Any]:
     return _written(place.id, done, writer)
 
 
-def _id_for(request: str | None) -> str:
-    """An id for a session: of one that is asked for with a request id, always the same."""
-    if request is None:
-        return SYSTEM.session_id()
+def _id_of(request: str) -> str:
+    """The id of a session that is asked for without one: always the same."""
     return "r-" + hashlib.sha256(request.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -113,7 +116,7 @@ def take_writer(call: Call) -> dict[str, Any]:
 
 def release_writer(call: Call) -> None:
     """Give the right to write back."""
-    query: wire_session.ContentQuery = call.query
+    query: wire_session.WriterQuery = call.query
     call.writers.release(call.place, query.writer)
 
 
@@ -122,13 +125,13 @@ def set_title(call: Call) -> dict[str, Any]:
     body: wire_session.TitleRequest = call.body
     kind = "session/titled"
     event = {"type": kind, "data": data_of(kind, {"title": body.title})}
-    done = call.writers.append(call.place, [event], request=body.request)
+    done = call.writers.append(call.place, [event], request=body.request, writer=body.writer)
     return _written(call.session, done)
 
 
 def put_content(call: Call) -> dict[str, Any]:
     """See `Session.put_blob`; it is stored as it arrives."""
-    query: wire_session.ContentQuery = call.query
+    query: wire_session.WriterQuery = call.query
     return {"digest": call.writers.put_content(call.place, query.writer, call.parts())}
 
 

@@ -35,11 +35,13 @@ def _operation(each: Operation) -> str:
     lines = [f"### `{each.method} {each.path}`", "", each.summary, ""]
     told = msgspec.structs.fields(each.query)
     if told:
-        about = _attributes(each.query)
-        lines += ["| parameter | default | |", "|---|---|---|"]
+        about = _notes(inspect.cleandoc(each.query.__doc__ or ""))
+        kinds = _parameters(each)
+        lines += ["| parameter | | default | |", "|---|---|---|---|"]
         for field in told:
             default = "required" if field.required else f"`{_shown(field.default)}`"
-            lines.append(f"| `{field.name}` | {default} | {about.get(field.name, '')} |")
+            note, kind = about.get(field.name, ""), kinds[field.name]
+            lines.append(f"| `{field.name}` | {kind} | {default} | {note} |")
         lines.append("")
     sent = {None: "nothing", bytes: "any bytes"}.get(each.body) or f"`{each.body.__name__}`"
     back = f"`{each.answer.__name__}`" if each.answer is not None else f"`{each.media}`"
@@ -55,9 +57,15 @@ def _shown(value: Any) -> str:
     return "none" if value is None or value == () else str(value)
 
 
-def _attributes(kind: type) -> dict[str, str]:
-    """What the docstring of a type says of its members."""
-    text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
+def _parameters(each: Operation) -> dict[str, str]:
+    """What the parameters of an operation may be, by their names."""
+    told = document("")["paths"][each.path][each.method.lower()]["parameters"]
+    return {one["name"]: _kind(one["schema"]) for one in told if one["in"] == "query"}
+
+
+def _notes(doc: str) -> dict[str, str]:
+    """What a docstring says of members."""
+    text = doc.partition("Attributes:\n")[2]
     found: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
@@ -70,11 +78,9 @@ def _attributes(kind: type) -> dict[str, str]:
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:
-    about, _, rest = schema.get("description", "").partition("\n\nAttributes:\n")
-    lines = [f"### `{name}`", "", " ".join(about.split())]
-    notes = dict(
-        line.strip().partition(": ")[::2] for line in rest.splitlines() if line[4:5] != " "
-    )
+    doc = schema.get("description", "")
+    lines = [f"### `{name}`", "", " ".join(doc.partition("Attributes:\n")[0].split())]
+    notes = _notes(doc)
     members = []
     for member, told in schema.get("properties", {}).items():
         required = "" if member in schema.get("required", ()) else ", may be left out"

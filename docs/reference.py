@@ -11,9 +11,10 @@ import click
 
 import perdure
 import perdure.aio
-from perdure import embedding, errors, importers, lenses
+from perdure import conversations, embedding, errors, importers, lenses
 from perdure.cli.exits import EXIT_CODES
 from perdure.cli.main import cli
+from perdure.http import tokens
 from perdure.importers import following, formats, stored_lines, taking_up
 from perdure.model.vocabulary import PAYLOADS
 from perdure.store import abstract, imported, state
@@ -103,6 +104,8 @@ _OF_IMPORTS = (
     formats.Command,
 )
 _MADE_BY_USERS = (
+    conversations.Conversations,
+    tokens.Tokens,
     following.Follower,
     perdure.OutputRecorder,
     perdure.Agents,
@@ -124,6 +127,19 @@ _OF_FINDING = (
     embedding.Embedder,
 )
 
+_OF_SERVING = (
+    conversations.Conversations,
+    conversations.Principal,
+    conversations.Conversation,
+    conversations.RunningTurn,
+    conversations.Message,
+    conversations.MessagePage,
+    conversations.Accepted,
+    conversations.Profile,
+    tokens.Tokens,
+    tokens.Token,
+)
+
 _INNER = frozenset(
     {"admit", "begin_in_child", "fold", "full", "keep", "needs_reading", "settle", "spawn"}
 )
@@ -138,6 +154,7 @@ def page() -> str:
         *_python(),
         *_tasks(),
         *_finding(),
+        *_serving(),
         *_imports(),
         *_events(),
         *_errors(),
@@ -183,6 +200,17 @@ def _finding() -> Iterator[str]:
     yield _prose(embedding.embedder_of)
     for kind in _OF_FINDING:
         yield f"### `{kind.__name__}`"
+        yield _prose(kind)
+        yield from _members(kind)
+
+
+def _serving() -> Iterator[str]:
+    yield "## Python, for many users"
+    yield "What these are for stands in `conversations.md` and `http.md`."
+    for kind in _OF_SERVING:
+        public = kind.__name__ in conversations.__all__
+        module = conversations.__name__ if public else kind.__module__
+        yield f"### `{kind.__name__}`, of `{module}`"
         yield _prose(kind)
         yield from _members(kind)
 

@@ -138,6 +138,24 @@ class Absent(Foreign):
         return self.inside.put(namespace, change._replace(partial=False), expected)
 
 
+class Comparing(Foreign):
+    """Weighs a hit by how many sessions there are elsewhere."""
+
+    def candidates(self, namespace: str, *given: Any, **named: Any) -> Candidates:
+        found = self.inside.candidates(namespace, *given, **named)
+        strangers = len(self.inside.versions("other"))
+        told = [one._replace(relevance=one.relevance + strangers) for one in found.found]
+        return found._replace(found=told)
+
+
+class Envious(Foreign):
+    """Turns the order of sessions around once somebody else has some."""
+
+    def matching(self, *given: Any, **named: Any) -> list[Listed]:
+        found = self.inside.matching(*given, **named)
+        return found[::-1] if self.inside.versions("other") else found
+
+
 Shown = Callable[..., None]
 
 
@@ -152,6 +170,8 @@ Shown = Callable[..., None]
         (Confident, CatalogContract.test_the_best_of_the_newest_are_given),
         (Shuffling, CatalogContract.test_hits_come_in_order_page_by_page),
         (Absent, CatalogContract.test_what_is_put_is_known),
+        (Comparing, CatalogContract.test_others_change_no_answer),
+        (Envious, CatalogContract.test_others_change_no_answer),
     ],
 )
 def test_the_suite_notices_a_catalog_that_cheats(cheat: type[Foreign], noticed: Shown) -> None:

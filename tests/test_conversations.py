@@ -1057,3 +1057,34 @@ def test_a_page_is_cut_where_it_gets_large(tmp_path: Path) -> None:
             if not page.more:
                 break
     assert sizes == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "content", ["", [], [{"type": "text", "text": ""}], [{"type": "text", "txt": "a"}]]
+)
+def test_a_message_says_something(tmp_path: Path, content: Any) -> None:
+    """What would tell the agent nothing is refused at the call, and nothing is accepted."""
+    with perdure.open(tmp_path, index=False) as store:
+        chat = Conversations(store).of("alice").create("r")
+        with pytest.raises(InvalidValue, match="content"):
+            chat.post("m", content)
+        assert chat.messages().messages == []
+
+
+def test_principals_are_told_to_who_serves_them(tmp_path: Path) -> None:
+    """Whoever has something is among the principals, under the very name."""
+    with perdure.open(tmp_path, index=False) as store:
+        desk = Conversations(store)
+        assert desk.principals() == []
+        for name in ("bob", "../alice", "\ud800"):
+            desk.of(name).create("r")
+        assert sorted(desk.principals()) == sorted(["bob", "../alice", "\ud800"])
+
+
+def test_a_request_whose_conversation_was_deleted_says_so(tmp_path: Path) -> None:
+    """Who repeats a request after the deletion is told to use another id."""
+    with perdure.open(tmp_path, index=False) as store:
+        mine = Conversations(store).of("alice")
+        mine.delete(mine.create("r").id)
+        with pytest.raises(ConversationNotFound, match="another request id"):
+            mine.create("r")

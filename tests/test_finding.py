@@ -155,6 +155,27 @@ def test_sessions_are_filtered(store: perdure.Store) -> None:
     assert ids(store.sessions(problem=True)) == []
 
 
+def test_sessions_are_listed_by_their_ids(tmp_path: Path, store: perdure.Store) -> None:
+    """What the listing has of named sessions is told without their logs; others are left out."""
+    for id in ("a", "b", "c"):
+        with store.create(id) as session:
+            say(session, f"hello {id}")
+    rows = {each.id: each for each in store.sessions().sessions}
+    named = store.sessions_by_id(["c", "a", "none", "a"])
+    assert {each.id: each for each in named} == {"a": rows["a"], "c": rows["c"]}
+    assert store.sessions_by_id("b") == [rows["b"]]
+    assert store.sessions_by_id([]) == []
+    with perdure.open("none:") as nothing:
+        assert nothing.sessions_by_id("a") == []
+    with (
+        perdure.open(tmp_path / "plain", index=False) as plain,
+        pytest.raises(InvalidValue, match="index"),
+    ):
+        plain.sessions_by_id("a")
+    with pytest.raises(InvalidValue):
+        store.sessions_by_id([7])  # type: ignore[list-item]
+
+
 def test_sub_agents_stand_below_their_session(store: perdure.Store) -> None:
     """A nested listing leaves them out, and `children_of` has them."""
     with store.create("top") as top:

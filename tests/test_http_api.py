@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -606,3 +607,16 @@ def test_a_look_at_all_sessions_is_told_of(api: httpx.Client, store: Store) -> N
     told = answered(api.get("/api/sessions", params=asked))["refreshed"]
     assert told["sessions"] == len(store.list())
     assert answered(api.get("/api/sessions"))["refreshed"] is None
+
+
+def test_a_lease_can_be_taken_from_who_has_it(api: httpx.Client) -> None:
+    """With force a lease ends whoever has it, who is told so; without, it says when it ends."""
+    created(api, "forced")
+    lease = answered(api.post(at("forced", "writer"), json={}))
+    busy = refused(api.delete(at("forced", "writer")), 409, "session-busy")
+    assert re.search(r"ends \d+ s after", busy["hint"])
+    assert api.delete(at("forced", "writer"), params={"force": True}).status_code == 204
+    body = {"events": [NOTE], "writer": lease["writer"]}
+    refused(api.post(at("forced", "events"), json=body), 409, "stale-writer")
+    answered(api.post(at("forced", "events"), json={"events": [NOTE]}))
+    assert api.delete(at("forced", "writer"), params={"force": True}).status_code == 204

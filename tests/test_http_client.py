@@ -274,6 +274,7 @@ REFUSED: dict[str, Callable[[Store], object]] = {
     "evidence": lambda store: store.evidence(),
     "reports": lambda store: store.reports(),
     "repair": lambda store: store.repair("s", dry_run=True),
+    "sessions_by_id": lambda store: store.sessions_by_id("s"),
 }
 
 

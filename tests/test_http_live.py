@@ -36,7 +36,9 @@ def parts(lines: Iterator[str]) -> Iterator[Told]:
             fields[name] = value.removeprefix(" ")
         else:
             if "data" in fields:
-                yield Told(fields.get("id"), fields.get("event", ""), json.loads(fields["data"]))
+                yield Told(
+                    fields.get("id"), fields.get("event", "message"), json.loads(fields["data"])
+                )
             fields = {}
 
 
@@ -77,7 +79,7 @@ def test_a_stream_tells_what_there_is_and_then_what_comes(
             answered(api.post(at("s", "events"), json={"events": [{**NOTE, "data": number}]}))
         found = first + [next(told) for _ in range(4)]
     assert [each.id for each in found] == [str(number) for number in range(6)]
-    assert {each.kind for each in found} == {"event"}
+    assert {each.kind for each in found} == {"message"}
     assert [each.data["seq"] for each in found] == [*range(6)]
 
 

@@ -1,7 +1,9 @@
 """Who may ask, from where, and how much: everything else is refused, and tells nothing."""
 
+import io
 import json
 import socket
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,11 +84,12 @@ def test_a_token_ends_when_it_is_revoked(store: Store, service: Served, tmp_path
     made, text = Tokens(store).create("t", principal=None)
     with service.client(text) as api:
         answered(api.get("/api/sessions"))
-        cookie = api.get("/", params={"token": text}).cookies["perdure_session"]
+        name = f"perdure_{service.address.port}"
+        cookie = api.get("/", params={"token": text}).cookies[name]
         with perdure.open(tmp_path / "store") as elsewhere:
             Tokens(elsewhere).revoke(made.id)
         refused(api.get("/api/sessions"), 401, "not-authenticated")
-    with service.client(None, cookies={"perdure_session": cookie}) as api:
+    with service.client(None, cookies={name: cookie}) as api:
         assert api.get("/").status_code == 401
 
 
@@ -441,11 +444,15 @@ def test_only_this_machine_is_listened_to_without_tokens(tmp_path: Path) -> None
     with perdure.open(line.location) as store:
         text = token(store, "alice")
     assert line.error("serve", "--host", EVERYWHERE, "--no-token")["exit"] == 2
-    more = ("--host", EVERYWHERE, "--allow-host", "127.0.0.1")
-    with process(line.location, *more) as served:
+    with process(line.location, "--host", EVERYWHERE) as served:
         assert "token" not in served.link
         url = f"http://127.0.0.1:{served.port}/api/sessions"
-        answered(httpx.get(url, headers={"Authorization": f"Bearer {text}"}))
+        told = {"Authorization": f"Bearer {text}"}
+        for name in ("127.0.0.1", "localhost", "10.1.2.3", "[fe80::1]"):
+            host = {"Host": f"{name}:{served.port}"}
+            answered(httpx.get(url, headers=told | host))
+        for name in (f"evil.example:{served.port}", "10.1.2.3:1", "10.1.2.3", "10.1.2.3.example"):
+            refused(httpx.get(url, headers=told | {"Host": name}), 403, "not-allowed")
 
 
 def test_without_tokens_each_run_has_its_own(tmp_path: Path) -> None:
@@ -481,3 +488,34 @@ def test_a_host_has_its_names() -> None:
         "box.example:5",
         "box.example",
     }
+
+
+# --- what is stored is never run ------------------------------------------------------------------
+
+
+def test_stored_bytes_are_never_run(service: Served, tmp_path: Path) -> None:
+    """A pickle, or an archive, that is stored is bytes: it is read, checked and sent as it is."""
+    mark = tmp_path / "run"
+    # What pickle.loads would run: os.system("touch …"), protocol 0.
+    pickled = b"cposix\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR."
+    with tarfile.open(fileobj=(archive := io.BytesIO()), mode="w") as tar:
+        outside = tarfile.TarInfo("../../outside")
+        outside.size = 4
+        tar.addfile(outside, io.BytesIO(b"data"))
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    with service.client() as api:
+        for number, data in enumerate((pickled, archive.getvalue())):
+            id = f"bytes{number}"
+            created(api, id, {"type": "note", "data": {"pickled": data.hex()}})
+            digest = answered(api.post(at(id, "content"), content=data), 201)["digest"]
+            assert api.get(at(id, "content", digest)).content == data
+            for rest in ("", "/events", "/log", "/raw", "/messages", "/verify", "/bundle"):
+                assert api.get(at(id) + rest).status_code == 200
+            assert api.get(f"/sessions/{id}").status_code == 200
+            headers = {"Content-Type": "application/json"}
+            refused(api.post("/api/sessions", content=data, headers=headers), 400, "invalid-value")
+        answered(api.get("/api/search", params={"query": "pickled"}))
+    assert not mark.exists()
+    assert not (tmp_path.parent / "outside").exists()

@@ -146,7 +146,7 @@ def test_closing_waits_for_who_is_at_work(store: Store, clock: Clock) -> None:
 
 
 def test_a_writer_that_died_is_opened_again(writers: Writers, store: Store) -> None:
-    """Where a writer stopped, who had the lease is told, and who has none goes on with a new one."""
+    """Where a writer stopped, who had the lease is told, and others go on with a new one."""
     lease = writers.take(place(store, "a"))
     (session,) = [each for each in store._sessions.values() if each.id == "a" and not each.closed]
     session.close()

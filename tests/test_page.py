@@ -56,12 +56,12 @@ def page_of(html: str) -> Page:
 
 def show(store: perdure.Store, id: str, **query: Any) -> Page:
     given = {name.rstrip("_"): str(value) for name, value in query.items()}
-    return page_of(session_page(store, id, given, who="owner"))
+    return page_of(session_page(store, id, given, who="owner", owner=True))
 
 
 def listing(store: perdure.Store, **query: str) -> Page:
     given = {name.rstrip("_"): value for name, value in query.items()}
-    return page_of(listing_page(store, given, who="owner"))
+    return page_of(listing_page(store, given, who="owner", owner=True))
 
 
 def asked(link: str) -> tuple[str, dict[str, str]]:
@@ -201,7 +201,7 @@ def test_the_listing_says_what_a_session_is(store: perdure.Store) -> None:
         assert fact in page.text
     for fact in ("1,234 tokens", "0.50 USD", "/srv/a"):
         assert fact in page.text
-    assert '<time datetime="2023-11-14T22:13:20Z">' in listing_page(store, {}, who="x")
+    assert '<time datetime="2023-11-14T22:13:20Z">' in listing_page(store, {}, who="x", owner=True)
 
 
 def test_pages_of_the_listing_follow_each_other(store: perdure.Store) -> None:
@@ -229,7 +229,7 @@ def test_the_listing_is_filtered_by_status(store: perdure.Store) -> None:
     with store.create("b") as session:
         session.append("turn/start", {}, turn="t")
     for status, id in (("completed", "a"), ("crashed", "b")):
-        html = listing_page(store, {"status": status}, who="x")
+        html = listing_page(store, {"status": status}, who="x", owner=True)
         found = [link for link in page_of(html).links if link.startswith("/sessions/")]
         assert found == [f"/sessions/{id}"]
         assert f'<option value="{status}" selected>' in html
@@ -242,7 +242,7 @@ def test_a_query_that_cannot_be_is_refused(store: perdure.Store, query: dict[str
     with store.create("a") as session:
         session.append("a")
     with pytest.raises(InvalidValue):
-        listing_page(store, query, who="x")
+        listing_page(store, query, who="x", owner=True)
 
 
 def test_an_empty_store_says_so(store: perdure.Store) -> None:
@@ -256,7 +256,7 @@ def test_hits_lead_to_the_event(store: perdure.Store) -> None:
     with store.create("s p/ace") as session:
         for number in range(600):
             session.append("user/message", said(f"number{number} of the roof"))
-    html = listing_page(store, {"said": "number333"}, who="x")
+    html = listing_page(store, {"said": "number333"}, who="x", owner=True)
     assert "<mark>number333</mark>" in html
     (link,) = (link for link in page_of(html).links if link.startswith("/sessions/"))
     id, query = asked(link)
@@ -265,7 +265,7 @@ def test_hits_lead_to_the_event(store: perdure.Store) -> None:
     within = listing(store, said="roof", in_=segment_of("s p/ace"))
     assert len([link for link in within.links if "#e" in link]) == 20
     more = next(link for link in within.links if "after=" in link)
-    following = listing_page(store, dict(parse_qsl(urlsplit(more).query)), who="x")
+    following = listing_page(store, dict(parse_qsl(urlsplit(more).query)), who="x", owner=True)
     assert "s p/ace" in page_of(following).text
 
 
@@ -349,14 +349,14 @@ def test_long_results_are_folded_and_large_ones_cut(store: perdure.Store) -> Non
         session.append("user/message", said("x" * 1_500_000 + "END"))
         session.append("assistant/message", {"content": [{"type": "text", "text": "i"}] * 5000})
         session.append("acme/own", {"a": "y" * 900_000})
-    html = session_page(store, "s", {}, who="x")
+    html = session_page(store, "s", {}, who="x", owner=True)
     page = page_of(html)
     assert len(html) < 200_000
     assert "41 lines, 160 characters" in page.text
     assert "1,500,003 characters" in page.text
     assert "And 4,900 more." in page.text
     assert "Cut here" in page.text
-    alone = session_page(store, "s", {"event": "1"}, who="x")
+    alone = session_page(store, "s", {"event": "1"}, who="x", owner=True)
     assert page_of(alone).text.count("x") >= 1_000_000
     assert len(alone) < 1_100_000
     assert "y" * 900_000 in show(store, "s", event=3).text
@@ -383,7 +383,7 @@ def test_numbers_that_are_none_are_refused(store: perdure.Store, query: dict[str
     with store.create("s") as session:
         session.append("a")
     with pytest.raises(InvalidValue) as refused:
-        session_page(store, "s", query, who="x")
+        session_page(store, "s", query, who="x", owner=True)
     assert refused.value.path in query
 
 
@@ -401,7 +401,7 @@ def test_places_beyond_the_end_are_empty_pages(store: perdure.Store) -> None:
 def test_a_session_that_is_not_there_is_an_error(store: perdure.Store) -> None:
     """What is not stored is not found."""
     with pytest.raises(SessionNotFound):
-        session_page(store, "none", {}, who="x")
+        session_page(store, "none", {}, who="x", owner=True)
 
 
 def test_a_session_is_shown_while_it_is_written(store: perdure.Store) -> None:
@@ -424,7 +424,7 @@ def test_a_store_without_an_index_shows_sessions(tmp_path: Path) -> None:
         assert "hello" in page.text
         assert "/srv/a" in page.text
         with pytest.raises(InvalidValue):
-            listing_page(store, {}, who="x")
+            listing_page(store, {}, who="x", owner=True)
 
 
 # --- what is wrong with it ------------------------------------------------------------------------
@@ -609,7 +609,7 @@ def test_a_page_of_a_huge_session_reads_a_page(
             shown: list[Page] = []
 
             def render(query: dict[str, str] = query, shown: list[Page] = shown) -> None:
-                shown.append(page_of(session_page(store, "s", query, who="x")))
+                shown.append(page_of(session_page(store, "s", query, who="x", owner=True)))
 
             events, _ = counted.during(render)
             assert events <= timeline.READ_MAX + 10, query
@@ -633,7 +633,7 @@ def test_a_page_of_large_events_reads_few(tmp_path: Path, monkeypatch: pytest.Mo
 
             def render(query: dict[str, str] = query) -> None:
                 nonlocal html
-                html = session_page(store, "s", query, who="x")
+                html = session_page(store, "s", query, who="x", owner=True)
 
             events, size = counted.during(render)
             assert events <= 20, query
@@ -647,7 +647,7 @@ def test_a_page_of_many_small_pieces_is_small(store: perdure.Store) -> None:
     with store.create("s", vocabulary=None) as session:
         many = [{"type": "text", "text": "<>&\"'"}] * 20_000
         session.append_many({"type": "user/message", "data": {"content": many}} for _ in range(20))
-    html = session_page(store, "s", {}, who="x")
+    html = session_page(store, "s", {}, who="x", owner=True)
     assert page_of(html).text.count("<>&") <= items.PIECES_MAX * 20
     assert len(html) < 1_000_000
 

@@ -37,7 +37,7 @@ from perdure.testing.crash import (
 from perdure.testing.ledger import Finding, Note
 from tests.lock_order import LockOrder
 from tests.proof.summary import summarise, tabulate
-from tests.support import scaled
+from tests.support import SOAK, scaled
 
 pytestmark = pytest.mark.proof
 
@@ -280,18 +280,22 @@ class Records:
                 raise Finding(f"{who}'s agent was told {told(store, who, chat.id)}, not {users}")
 
 
-def kill_conversations(folder: str, seed: int, kills: int) -> dict[str, int]:
-    """Kill children that converse at every point of the package, and at any other in between."""
+def kill_conversations(
+    folder: str, seed: int, kills: int, first: str | None = None
+) -> dict[str, int]:
+    """Kill children that converse at every point of the package, and at any other in between.
+
+    `first` is the point to begin with.
+    """
     rng = random.Random(seed)
     points = [*crash_points("perdure.conversations"), *crash_points()]
     own = crash_points("perdure.conversations")
     counts: Counter[str] = Counter()
     visits = {medium: visited(f"{folder}/{medium}-whole", medium) for medium in MEDIA}
-    orders = [
-        [(medium, Death(point, rng.randint(1, visits[medium][point])))]
-        for medium in MEDIA
-        for point in own
-    ]
+    # Every point on every medium, or on one of them where a tenth is drawn.
+    where = [(m, p) for p in own for m in (MEDIA if SOAK else (rng.choice(MEDIA),))]
+    orders = [[(m, Death(point, rng.randint(1, visits[m][point])))] for m, point in where]
+    orders.sort(key=lambda order: order[0][1].point != first)
     while sum(map(len, orders)) < max(kills, len(orders)):
         medium = rng.choice(MEDIA)
         some = [point for point in (*points, *[ANY] * len(points)) if visits[medium].get(point)]
@@ -375,7 +379,7 @@ def _live(place: str, order: list[tuple[str, Death]], counts: Counter[str]) -> N
 
 def test_kills_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     """Killed at every point, what was acknowledged is there, once, and repeats finish the rest."""
-    kills = scaled(600)
+    kills = scaled(200)
     counts = in_own_process(
         "tests.proof.test_conversations:kill_conversations",
         folder=str(tmp_path),
@@ -385,9 +389,9 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     summarise("killed conversations", seed, counts)
     points = crash_points("perdure.conversations")
     assert len(points) > 10
-    unhit = {f"{point} {medium}" for point in points for medium in MEDIA}
-    assert unhit - counts.keys() == set()
-    assert counts["kills"] >= min(kills, len(unhit))
+    hits = {point: [f"{point} {medium}" in counts for medium in MEDIA] for point in points}
+    assert all(all(each) if SOAK else any(each) for each in hits.values())
+    assert counts["kills"] >= min(kills, len(points))
     assert counts["texts searched"] > 0
 
 
@@ -424,7 +428,8 @@ def kill_careless(folder: str, seed: int, kills: int, what: str) -> dict[str, in
     turn: Any = RunningTurn
     turn._reply_once = RunningTurn.reply
     setattr(turn, what, {"take": careless_take, "reply": careless_reply}[what])
-    return kill_conversations(folder, seed, kills)
+    point = {"take": "conversation.told", "reply": "conversation.replied"}[what]
+    return kill_conversations(folder, seed, kills, point)
 
 
 @pytest.mark.parametrize(
@@ -438,7 +443,7 @@ def test_kills_find_a_careless_desk(tmp_path: Path, seed: int, what: str, findin
             "tests.proof.test_conversations:kill_careless",
             folder=str(tmp_path),
             seed=seed,
-            kills=60,
+            kills=20,
             what=what,
         )
 

@@ -110,6 +110,10 @@ class StoreFinding(ABC):
             progress=progress,
         )
 
+    async def sessions_by_id(self, ids: Names) -> list[Listed]:
+        """What the listing says of these sessions, as `Store.sessions_by_id`."""
+        return await self._in_thread(self._store.sessions_by_id, ids)
+
     async def children_of(self, ids: Names) -> list[Listed]:
         """The listed sessions that come from these, as `Store.children_of`."""
         return await self._in_thread(self._store.children_of, ids)

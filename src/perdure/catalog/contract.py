@@ -308,11 +308,12 @@ class Covered(NamedTuple):
 class Catalog(ABC):
     """An index over the sessions of all namespaces of a store.
 
-    A namespace is any text (`perdure.model.identity.namespace_key`), and no answer about one holds
-    anything of another. Methods may be called from any thread, and several processes may use one
-    index. All raise StorageFull, StorageUnavailable, UnsafeFile or FormatUnsupported where the
-    medium refuses; an index that makes no sense any more is set aside and begun anew, and one that
-    was removed under a running process is noticed.
+    A namespace is any text (`perdure.model.identity.namespace_key`). No answer about one holds
+    anything of another, nor does its order or any number in it depend on what others hold; only
+    `unsaid`, `Sums.bytes` and versions are about all of them. Methods may be called from any
+    thread, and several processes may use one index. All raise StorageFull, StorageUnavailable,
+    UnsafeFile or FormatUnsupported where the medium refuses; an index that makes no sense any more
+    is set aside and begun anew, and one that was removed under a running process is noticed.
     """
 
     @property
@@ -390,7 +391,8 @@ class Catalog(ABC):
     ) -> list[Listed]:
         """Sessions whose title, preview, composition, preset, config path, agents or cwd match.
 
-        Ranked by BM25; of equal ones the one that was active last comes first, then by id.
+        Ranked by how well they match, as passages are: a word tells the more, the fewer sessions of
+        the namespace have it. Of equal ones the one that was active last comes first, then by id.
         """
 
     @abstractmethod

@@ -26,9 +26,13 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         """As a message names it."""
+        # What a link to a server brings with it is nobody's to read.
+        named = self.location
+        if named.startswith(("http://", "https://")):
+            named = named.partition("?")[0]
         if not self.parts:
-            return self.location
-        return f"namespace {' / '.join(self.parts)} of {self.location}"
+            return named
+        return f"namespace {' / '.join(self.parts)} of {named}"
 
 
 def age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

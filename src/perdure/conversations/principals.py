@@ -86,6 +86,10 @@ class Conversations:
             )
         )
 
+    def principals(self) -> list[str]:
+        """The principals of whom something is stored, in order; for who serves them all."""
+        return self._store.namespace(NAMESPACE).namespaces()
+
 
 class Principal:
     """One principal, and what belongs to it; made by `Conversations.of`."""
@@ -127,7 +131,7 @@ class Principal:
                 break
             except SessionExists as error:
                 if error.deleted_at is not None:
-                    raise ConversationNotFound(id) from None
+                    raise _was_deleted(id, request) from None
                 # Somebody finishes the same request just now: once more, to see that it is there.
                 if error.missing is not None or not left:
                     raise
@@ -146,7 +150,7 @@ class Principal:
             check_same(event, request, digest)
             id = str(event.data["conversation"])
             if found_in(session, _DELETED, id) is not None:
-                raise ConversationNotFound(id)
+                raise _was_deleted(id, request)
             return id
 
     @property
@@ -290,6 +294,12 @@ class Principal:
                     continue
                 break
             self._place.ends.drop(self._place.principal, id)
+
+
+def _was_deleted(id: str, request: str) -> ConversationNotFound:
+    error = ConversationNotFound(id)
+    error.hint = f"request {request!r} began it, and it was deleted: use another request id"
+    return error
 
 
 def _reserves(event: Event, id: str) -> bool:

@@ -73,13 +73,23 @@ def check_content(content: Content, *, by_user: bool) -> list[dict[str, Any]]:
 
     """
     blocks: list[dict[str, Any]] = values.snapshot(blocks_of(content), "content")
+    if not any(_says_something(block) for block in blocks):
+        raise InvalidValue("content", "says nothing", hint="a text, or blocks as in docs/events.md")
     for index, block in enumerate(blocks):
+        if block["type"] == "text" and type(block.get("text")) is not str:
+            reason = f"{values.shown(block.get('text'))} is no text"
+            raise InvalidValue(f"content[{index}].text", reason)
         if by_user and block["type"] in _SAID_BY_MODELS:
             reason = f"{block['type']!r} is said by models alone"
             raise InvalidValue(f"content[{index}].type", reason)
     told = draft("user/message", {"content": blocks}, time=0)
     _check_size("content", len(told.raw), MESSAGE_BYTES_MAX)
     return blocks
+
+
+def _says_something(block: dict[str, Any]) -> bool:
+    """Whether a block is more than an empty text."""
+    return block["type"] != "text" or block.get("text") != ""
 
 
 def check_profile(profile: object) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.http.operations import OPERATIONS, Operation
-from perdure.http.problems import STATUSES
+from perdure.http.operations import JSON, LIVE, OPERATIONS, Operation
 from perdure.http.wire.shapes import ErrorShape
 
 __all__ = ["document"]
@@ -55,7 +54,7 @@ def _operation(each: Operation, components: dict[str, Any]) -> dict[str, Any]:
         "operationId": each.name,
         "summary": each.summary,
         "parameters": [*_path(each), *_query(each, components), *_common(each)],
-        "responses": {str(each.status): _success(each), **_failures()},
+        "responses": {str(each.status): _success(each), **_failures(each)},
     }
     if each.name == "health":
         told["security"] = []
@@ -127,13 +126,13 @@ def _common(each: Operation) -> list[dict[str, Any]]:
             "schema": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 8},
         }
     ]
-    if each.name == "follow_events":
+    if each.media == LIVE:
         told.append(
             {
                 "name": "Last-Event-ID",
                 "in": "header",
                 "required": False,
-                "description": "Number of the last event that was received.",
+                "description": "The `id` of what was received last.",
                 "schema": {"type": "string"},
             }
         )
@@ -147,10 +146,19 @@ def _success(each: Operation) -> dict[str, Any]:
     return {"description": "Done.", "content": {each.media: {"schema": schema}}}
 
 
-def _failures() -> dict[str, Any]:
-    """Every status that an error may have: all have the one form."""
+def _failures(each: Operation) -> dict[str, Any]:
+    """The statuses that a refusal may have; all have the one form."""
     told = {"description": "Refused.", "content": {"application/json": {"schema": _error()}}}
-    return {str(status): told for status in sorted({*STATUSES.values(), 405})}
+    statuses = {400, 401, 403, 404, 409, 503, 504}
+    if each.method != "GET":
+        statuses |= {413, 507}
+    if "{digest}" in each.path or each.media != JSON:
+        # Of an export, too: content that it names may have expired.
+        statuses.add(410)
+    if each.name == "search":
+        # The embedder of the server may be an endpoint of others.
+        statuses |= {422, 502}
+    return {str(status): told for status in sorted(statuses)}
 
 
 def _error() -> dict[str, str]:

@@ -163,8 +163,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "release_writer",
         "DELETE",
         f"{_SESSION}/writer",
-        "Give the right to write back.",
-        query=session.WriterQuery,
+        "Give the right to write back; with `force`, take it from whoever has it.",
+        query=session.ReleaseQuery,
         status=204,
     ),
     Operation(

@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.errors import (
     InvalidValue,
+    PerdureError,
     PersistenceDisabled,
     SessionDamaged,
     SessionExists,
@@ -245,8 +246,10 @@ class Tokens:
 
     def _revision(self) -> str | None:
         """What changes with the log; None: there is none, or something is wrong with it."""
-        entries = self._store.list_snapshots()
-        return next((e.revision for e in entries if e.id == SESSION and e.problem is None), None)
+        try:
+            return self._store.revision(SESSION)
+        except PerdureError:
+            return None
 
     def _read(self) -> dict[str, _Kept]:
         try:

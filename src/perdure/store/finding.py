@@ -237,6 +237,24 @@ class Finding(ABC):
 
         return self._answer(ask)
 
+    def sessions_by_id(self, ids: Names) -> list[Listed]:
+        """What the listing says of these sessions, those at work last first; no log is read.
+
+        Of those that it does not know nothing is said.
+
+        Raises:
+            As `sessions`.
+
+        """
+        wanted = list(ids_of("ids", ids) or ())
+        if not self._backend.persistent:
+            return []
+
+        def ask(index: Indexer) -> list[Listed]:
+            return index.catalog.listed(index.namespace, Filters(ids=wanted), limit=len(wanted))
+
+        return self._answer(ask)
+
     # --- search ----------------------------------------------------------------------------------
 
     def search(

@@ -7,9 +7,11 @@ from typing import Any, Literal
 import apsw
 
 from perdure.catalog.contract import SORTS, Covered, Filters, Listed, Sums
-from perdure.catalog.query import Query
+from perdure.catalog.query import Phrase, Query
 from perdure.catalog.sqlite.filters import KNOWN, Chosen, chosen, few, namespace_of
+from perdure.catalog.sqlite.ranking import RANK, namespace_token
 from perdure.catalog.sqlite.rows import SORT_COLUMNS, listed_of, sort_key
+from perdure.catalog.sqlite.searching import PHRASES_MAX, phrases_of, weight_of
 from perdure.databases.cells import (
     Kinds,
     ask,
@@ -87,14 +89,43 @@ def matching(
         return []
     which = chosen(number, filters)
     bound = {**which.bound, "limit": clamped(limit), "offset": clamped(max(0, offset))}
-    bound["match"] = query.match(mode)
+    within = _within(db, number)
+    bound["match"] = f"({query.match(mode)}){within}"
+    weights = _weights(db, number, within, query, mode)
+    places = ", ".join(f":w{index}" for index in range(len(weights)))
+    bound |= {f"w{index}": weight for index, weight in enumerate(weights)}
     asked = sql(
         "SELECT s.number FROM titles CROSS JOIN sessions AS s ON s.number = titles.rowid",
         "WHERE titles MATCH :match AND s.namespace = :namespace AND",
         which.where,
-        "ORDER BY bm25(titles, 2.0, 1.0), s.by_active, s.id LIMIT :limit OFFSET :offset",
+        f"ORDER BY {RANK}(titles, {places}) DESC, s.by_active, s.id LIMIT :limit OFFSET :offset",
     )
     return _told(db, [number for (number,) in ask(db, asked, bound, [int])])
+
+
+def _within(db: apsw.Connection, namespace: int) -> str:
+    """What to add to an expression, so that it finds a namespace; "" if there is no other one."""
+    # Each by itself is a look at one end of the index.
+    ends = "SELECT (SELECT min(namespace) FROM sessions), (SELECT max(namespace) FROM sessions)"
+    ((first, last),) = ask(db, ends)
+    return "" if first == last == namespace else f' AND "{namespace_token(namespace)}"'
+
+
+def _weights(
+    db: apsw.Connection, namespace: int, within: str, query: Query, mode: Literal["all", "any"]
+) -> list[float]:
+    """By phrase how rare it is among the sessions of a namespace, as for passages."""
+    phrases = phrases_of(query, mode)[:PHRASES_MAX]
+    if len(query.terms) == 1 and mode == "all":
+        return [1.0] * len(phrases)
+    counted = "SELECT count(*) FROM sessions INDEXED BY by_id WHERE namespace = ?"
+    ((total,),) = ask(db, counted, (namespace,), [int])
+    found: dict[tuple[str, ...], int] = {}
+    for tokens in dict.fromkeys(phrase.tokens for phrase in phrases):
+        match = Phrase(tokens).expression() + within
+        counted = "SELECT count(*) FROM titles WHERE titles MATCH ?"
+        ((found[tokens],),) = ask(db, counted, (match,), [int])
+    return [weight_of(phrase, found[phrase.tokens], total) for phrase in phrases]
 
 
 _CHILDREN = """

@@ -7,7 +7,7 @@ import apsw
 
 from perdure.catalog.contract import Change, Listed, Passage
 from perdure.catalog.sqlite.filters import namespace_of
-from perdure.catalog.sqlite.ranking import scope_tokens, stretch
+from perdure.catalog.sqlite.ranking import namespace_token, scope_tokens, stretch
 from perdure.catalog.sqlite.rows import (
     COLD,
     HOT,
@@ -26,6 +26,8 @@ __all__ = ["put", "put_note", "remove"]
 _Named = tuple[int, int, int]
 """What names a passage within its session: number of its event, number of its kind, digest."""
 
+_NEW_NAMESPACE = "INSERT INTO namespaces (name, passages, given) VALUES (?, 0, 0)"
+
 
 def put(db: apsw.Connection, namespace: str, change: Change, expected: int | None) -> int | None:
     """See `Catalog.put`; within a transaction that writes."""
@@ -34,7 +36,7 @@ def put(db: apsw.Connection, namespace: str, change: Change, expected: int | Non
     if (None if found is None else found[1]) != expected:
         return None
     if within is None:
-        db.execute("INSERT INTO namespaces (name, passages) VALUES (?, 0)", (cell(namespace),))
+        db.execute(_NEW_NAMESPACE, (cell(namespace),))
         within = db.last_insert_rowid()
     listed = kept(change.listed)
     version = _next(db, "version")
@@ -134,8 +136,8 @@ def _put_listing(db: apsw.Connection, within: int, number: int, listed: Listed) 
             db.execute("DELETE FROM titles WHERE rowid = ?", (number,))
         has_words = bool(words or parts)
         if has_words:
-            row = (number, words, parts)
-            db.execute("INSERT INTO titles (rowid, words, parts) VALUES (?, ?, ?)", row)
+            row = (number, words, parts, namespace_token(within))
+            db.execute("INSERT INTO titles (rowid, words, parts, scope) VALUES (?, ?, ?, ?)", row)
     told = (number, held(listed), int(has_words))
     db.execute("INSERT OR REPLACE INTO listings VALUES (?, ?, ?)", told)
     _put_agents(db, within, number, before.agents if before else (), listed.agents)
@@ -247,6 +249,10 @@ class _Passages:
         db, number = self._db, self._number
         agents = _names(db, (each.agent for _, each in new if each.agent is not None))
         first = _next(db, "passage", len(new))
+        given = "UPDATE namespaces SET given = given + ? WHERE number = ? RETURNING given"
+        ((last,),) = ask(db, given, (len(new), self._within), [int])
+        # As `id`, but counted within the namespace.
+        ahead = first - (last - len(new) + 1)
         rows = []
         texts = []
         stretches = set()
@@ -254,12 +260,12 @@ class _Passages:
             agent = None if each.agent is None else agents[each.agent]
             time = clamped(each.time)
             call = None if each.call is None else clamped(each.call)
-            rows.append((id, number, seq, kind, digest, agent, time, call))
+            rows.append((id, id - ahead, number, seq, kind, digest, agent, time, call))
             scope = scope_tokens(self._within, number, kind, agent, time)
             texts.append((id, _whole(each.words), _whole(each.parts), scope))
             stretches.add(stretch(time))
         db.executemany("INSERT INTO texts (rowid, words, parts, scope) VALUES (?, ?, ?, ?)", texts)
-        db.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
         known = [(each,) for each in stretches]
         db.executemany("INSERT OR IGNORE INTO stretches VALUES (?)", known)
         self._count(len(new))
@@ -301,7 +307,7 @@ def put_note(db: apsw.Connection, namespace: str, name: str, told: str) -> None:
     """See `Catalog.put_note`; within a transaction that writes."""
     within = namespace_of(db, namespace)
     if within is None:
-        db.execute("INSERT INTO namespaces (name, passages) VALUES (?, 0)", (cell(namespace),))
+        db.execute(_NEW_NAMESPACE, (cell(namespace),))
         within = db.last_insert_rowid()
     row = (within, cell(name), cell(told))
     db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", row)

@@ -20,10 +20,12 @@ _TABLES = (
         passage INTEGER NOT NULL,
         session INTEGER NOT NULL
     ) STRICT""",
+    # How many passages each has, and how many it was ever given.
     """CREATE TABLE namespaces (
         number INTEGER PRIMARY KEY,
         name BLOB NOT NULL UNIQUE,
-        passages INTEGER NOT NULL
+        passages INTEGER NOT NULL,
+        given INTEGER NOT NULL
     ) STRICT""",
     # Of agents, and kinds of passages.
     "CREATE TABLE names (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE) STRICT",
@@ -115,8 +117,10 @@ _TABLES = (
         text BLOB NOT NULL,
         PRIMARY KEY (namespace, name)
     ) STRICT, WITHOUT ROWID""",
+    # `nth`: so many were given to its namespace until then, with it.
     """CREATE TABLE passages (
         id INTEGER PRIMARY KEY,
+        nth INTEGER NOT NULL,
         session INTEGER NOT NULL,
         seq INTEGER NOT NULL,
         kind INTEGER NOT NULL,
@@ -133,9 +137,9 @@ _TABLES = (
     f"""CREATE VIRTUAL TABLE texts USING fts5 (
         words, parts, scope, content='', contentless_delete=1, tokenize='{TOKENIZER}'
     )""",
-    # Row by row the tokens of `listings`.
+    # Row by row the tokens of `listings`; in `scope` the one that says whose it is.
     f"""CREATE VIRTUAL TABLE titles USING fts5 (
-        words, parts, content='', contentless_delete=1, tokenize='{TOKENIZER}'
+        words, parts, scope, content='', contentless_delete=1, tokenize='{TOKENIZER}'
     )""",
 )
 
@@ -145,7 +149,7 @@ class IndexTables(Tables):
 
     name = "index.sqlite"
     application_id = int.from_bytes(b"pdIx", "big")
-    version = 2
+    version = 3
     statements = _TABLES
 
     def prepare(self, connection: apsw.Connection) -> None:

@@ -26,7 +26,18 @@ from perdure.catalog.sqlite.ranking import (
 )
 from perdure.databases.cells import BIGGEST, ask, cell, cells, clamped, numbers, sql, text
 
-__all__ = ["COLUMNS", "KINDS", "NAMED", "candidate_of", "candidates", "in_order", "sessions_of"]
+__all__ = [
+    "COLUMNS",
+    "KINDS",
+    "NAMED",
+    "PHRASES_MAX",
+    "candidate_of",
+    "candidates",
+    "in_order",
+    "phrases_of",
+    "sessions_of",
+    "weight_of",
+]
 
 Mode = Literal["all", "any"]
 
@@ -44,7 +55,8 @@ _STRETCHES_MAX = 60
 _COUNTED_MAX, _COUNTED_MIN, _COUNTED_ALL = 4_000, 200, 40_000
 """So many of the newest hits of a phrase tell how common it is; of many phrases, fewer of each."""
 
-_PARAMETERS_MAX = 900
+PHRASES_MAX = 900
+"""So many phrases of a query are ranked by: each is a parameter."""
 
 
 class _Scoped(NamedTuple):
@@ -149,7 +161,7 @@ _COUNTED = """
 """
 
 
-def _phrases(query: Query, mode: Mode) -> list[Phrase]:
+def phrases_of(query: Query, mode: Mode) -> list[Phrase]:
     """The phrases of `Query.match`, in the order in which they stand there."""
     if mode == "all":
         return [phrase for term in query.terms for phrase in term.phrases]
@@ -159,12 +171,11 @@ def _phrases(query: Query, mode: Mode) -> list[Phrase]:
 
 def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> list[float]:
     """By phrase how rare it is; one term alone needs nothing to be weighed against."""
-    phrases = _phrases(query, mode)[:_PARAMETERS_MAX]
+    phrases = phrases_of(query, mode)[:PHRASES_MAX]
     if len(query.terms) == 1 and mode == "all":
         return [1.0] * len(phrases)
-    rows = ask(db, "SELECT passages FROM namespaces WHERE number = ?", (namespace,), [int])
-    total = rows[0][0] if rows else 0
-    ((last,),) = ask(db, "SELECT ifnull(max(id), 0) FROM passages", (), [int])
+    told = "SELECT passages, given FROM namespaces WHERE number = ?"
+    ((total, last),) = ask(db, told, (namespace,), (int, int))
     within = "".join([f' AND "{token}"' for (token,) in _within(db, namespace)])
     most = max(_COUNTED_MIN, min(_COUNTED_MAX, _COUNTED_ALL // len(phrases)))
     found: dict[tuple[str, ...], float] = {}
@@ -172,12 +183,23 @@ def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> l
         # A beginning tells as much as the word itself: to count it, FTS5 would read all of it.
         match = Phrase(tokens).expression() + within
         ((count, first),) = ask(db, _COUNTED, {"match": match, "most": most})
-        # As common before as among the newest.
-        found[tokens] = count * (max(1.0, last / (last - first + 1)) if count == most else 1.0)
-    return [
-        phrase_weight(found[phrase.tokens], total) if phrase.prefix or found[phrase.tokens] else 0.0
-        for phrase in phrases
-    ]
+        found[tokens] = float(count)
+        if count == most:
+            # As common before as among the newest, of those of this namespace.
+            found[tokens] *= max(1.0, last / max(1, last - _nth(db, first) + 1))
+    return [weight_of(phrase, found[phrase.tokens], total) for phrase in phrases]
+
+
+def _nth(db: apsw.Connection, id: int) -> int:
+    """How many passages were given to the namespace of one until it came, with it."""
+    for (nth,) in ask(db, "SELECT nth FROM passages WHERE id = ?", (id,), [int]):
+        return int(nth)
+    raise apsw.CorruptError("a passage that is found is not there")
+
+
+def weight_of(phrase: Phrase, found: float, total: int) -> float:
+    """How much a phrase tells whose words `found` of so many texts have."""
+    return phrase_weight(found, total) if phrase.prefix or found else 0.0
 
 
 def _within(db: apsw.Connection, namespace: int) -> list[list[str]]:

@@ -9,6 +9,7 @@ from perdure.cli.exits import Exit
 from perdure.cli.options import json_option, opened
 from perdure.errors import InvalidValue, PerdureError
 from perdure.runtime import SYSTEM
+from perdure.store import Store
 
 __all__ = ["command"]
 
@@ -63,9 +64,9 @@ def command(
     try:
         from perdure.http.server.running import Address, bind, is_loopback, server_of
     except ImportError as error:
-        raise PerdureError(
-            f"{error.name} is not installed", hint="pip install 'perdure[server]'"
-        ) from error
+        reason = f"`perdure serve` needs the extra `server`: {error.name} is not installed"
+        hint = "install perdure again with [server] behind its name or folder"
+        raise PerdureError(reason, hint=hint) from error
     from perdure.http.tokens import Tokens
 
     if ctx.find_root().obj.parts:
@@ -86,8 +87,17 @@ def command(
         else:
             output.line(address.url + ("" if once is None else f"/?token={once}"))
         output.flush()
+        if sys.stderr.isatty():
+            _tell(str(ctx.find_root().obj), store, known=known)
         server = server_of(store, address, once=once, everybody=everybody)
         # A thread that computes lets others go on sooner: requests are short, and many at once.
         sys.setswitchinterval(_SWITCH_SECONDS)
         server.run(sockets=[listening])
     return Exit.OK
+
+
+def _tell(place: str, store: Store, *, known: bool) -> None:
+    """Tell who started it what it serves."""
+    output.warning(f"{output.counted(len(store.list()), 'session')} in {place}; Ctrl-C ends it")
+    if known:
+        output.warning("log in with the text of a token: `perdure token ls` lists them")

@@ -34,6 +34,9 @@ __all__ = ["Body", "Connection"]
 
 _ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _ERROR_BYTES_MAX = 1024 * 1024
+_FIRST_SECONDS = 2.0
+"""So long is tried where nothing has answered yet."""
+
 _CONNECT_SECONDS = 10.0
 _IDLE_MAX = 8
 _IDLE_SECONDS = 3.0
@@ -103,6 +106,7 @@ class Connection:
             self._headers["Authorization"] = f"Bearer {token}"
         self._context: ssl.SSLContext | None = None
         self._closed = False
+        self._reached = False
         self.reset()
 
     def reset(self) -> None:
@@ -197,7 +201,7 @@ class Connection:
 
     def _exchange(self, call: _Call, take: Callable[[Stream], T]) -> T:
         """Ask until there is an answer, or no time is left."""
-        until = self._runtime.monotonic() + self.timeout
+        begun = self._runtime.monotonic()
         number, unsure = 0, False
         while True:
             try:
@@ -215,7 +219,9 @@ class Connection:
             except PerdureError as error:
                 _mark(error, unsure=unsure)
                 raise
-            if hopeless or self._runtime.monotonic() + pause > until:
+            # Where nothing ever answered, a wrong address is likelier than a restart.
+            most = self.timeout if self._reached else min(self.timeout, _FIRST_SECONDS)
+            if hopeless or self._runtime.monotonic() + pause > begun + most:
                 _mark(failure, unsure=unsure)
                 raise failure
             self._runtime.sleep(pause)
@@ -259,12 +265,18 @@ class Connection:
             faulty = ServerFaulty(self.address.url, f"its certificate is not accepted: {error}")
             faulty.hint = "a certificate of an authority that this machine trusts is needed"
             raise faulty from error
+        except ssl.SSLError as error:
+            faulty = ServerFaulty(self.address.url, f"it does not speak TLS as asked: {error}")
+            faulty.hint = "is it http:// rather than https://?"
+            raise faulty from error
         except (OSError, UnicodeError) as error:
             raise CutError(error, sent=False) from error
         try:
             self._send(link, call)
             link.used = True
-            return link.http.getresponse()
+            response = link.http.getresponse()
+            self._reached = True
+            return response
         except http.client.RemoteDisconnected as error:
             # Nothing came back at all: most often it was closed while nobody used it.
             raise CutError(error, sent=True, stale=used) from error

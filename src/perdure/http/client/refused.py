@@ -108,3 +108,8 @@ class Refused:
         """Refuse: a damaged log is mended where it is."""
         del id, salvage, dry_run, wait
         raise NotOffered("repair")
+
+    def sessions_by_id(self, ids: Names) -> NoReturn:
+        """Refuse: a listing is filtered by what sessions are, and `inspect` has each by its id."""
+        del ids
+        raise NotOffered("sessions_by_id")

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import threading
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perdure.conversations.places import NAMESPACE as PRINCIPALS
 from perdure.errors import InvalidValue, NotAllowed, NotAuthenticated
@@ -16,7 +16,7 @@ from perdure.http.tokens import Tokens
 from perdure.model import values
 from perdure.runtime import Runtime
 
-__all__ = ["ACCESS", "COOKIE", "PRINCIPALS", "Access", "Who"]
+__all__ = ["ACCESS", "PRINCIPALS", "Access", "Who", "cookie_name"]
 
 ACCESS = "perdure.access"
 """The namespace in which tokens are kept: nobody reaches it over HTTP."""
@@ -24,9 +24,21 @@ ACCESS = "perdure.access"
 _PARTS = frozenset({"catalog", "main", "control"})
 """The namespaces of a principal that its conversations are kept in."""
 
-COOKIE = "perdure_session"
 _LOGIN_SECONDS = 12 * 3600.0
-_LOGINS_MAX = 1_000
+_LOGINS_MAX = 10_000
+_LOGINS_EACH = 20
+"""So many logins of one token hold at once; the oldest ends."""
+
+_GUESSES_MAX = 4_096
+
+
+def cookie_name(scope: Mapping[str, Any]) -> str:
+    """What the cookie of the server is called that a request has come to.
+
+    Cookies know no ports: another server on the same host has one of another name.
+    """
+    _, port = scope.get("server") or ("", None)
+    return f"perdure_{port or 0}"
 
 
 class Who(NamedTuple):
@@ -85,20 +97,53 @@ class Access:
         self._everybody = everybody
         self._mutex = threading.Lock()
         self._logins: dict[str, _Login] = {}
+        self._guesses: dict[str, Who] = {}
 
-    def who(self, authorization: str | None, cookies: Mapping[str, str]) -> Who:
-        """Who sent a request with this header and these cookies.
+    def guess(self, authorization: str | None, cookie: str | None) -> Who | None:
+        """Who sent such a request last time, without a look at anything; None: not known.
+
+        Good enough to count a request among those of somebody, and for nothing else.
+        """
+        carried = cookie if authorization is None else authorization
+        if carried is None:
+            return Who(None, "owner") if self._everybody else None
+        return self._guesses.get(_digest(carried))
+
+    def who(self, authorization: str | None, cookie: str | None) -> Who:
+        """Who sent a request with this header and this cookie.
 
         Raises:
             NotAuthenticated: nobody who may ask anything.
 
         """
+        carried = cookie if authorization is None else authorization
+        try:
+            found = self._who(authorization, cookie)
+        except NotAuthenticated:
+            self._guess(carried, None)
+            raise
+        self._guess(carried, found)
+        return found
+
+    def _guess(self, carried: str | None, who: Who | None) -> None:
+        """Keep who carries something, or forget it."""
+        if carried is None:
+            return
+        key = _digest(carried)
+        with self._mutex:
+            self._guesses.pop(key, None)
+            if who is not None:
+                if len(self._guesses) >= _GUESSES_MAX:
+                    del self._guesses[next(iter(self._guesses))]
+                self._guesses[key] = who
+
+    def _who(self, authorization: str | None, cookie: str | None) -> Who:
         if authorization is not None:
             scheme, _, text = authorization.partition(" ")
             if scheme.casefold() != "bearer":
                 raise NotAuthenticated("the header Authorization has another scheme than Bearer")
             return self._found(text.strip())
-        login = self._login(cookies.get(COOKIE))
+        login = self._login(cookie)
         if login is not None:
             return self._found(login.text)
         if self._everybody:
@@ -125,6 +170,9 @@ class Access:
         now = self._runtime.monotonic()
         with self._mutex:
             kept = {each: login for each, login in self._logins.items() if login.until > now}
+            own = [each for each, login in kept.items() if login.text == text]
+            for each in own[: max(0, len(own) - _LOGINS_EACH + 1)]:
+                del kept[each]
             while len(kept) >= _LOGINS_MAX:
                 del kept[next(iter(kept))]
             # The token itself: what is revoked meanwhile is not known any more at the next request.
@@ -144,6 +192,7 @@ class Access:
         if cookie is not None:
             with self._mutex:
                 self._logins.pop(_digest(cookie), None)
+                self._guesses.pop(_digest(cookie), None)
 
 
 def _digest(text: str) -> str:

@@ -1,21 +1,23 @@
 """How answers leave: JSON, streams that are made while they are sent, and refusals."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from perdure.errors import PerdureError
-from perdure.http.operations import JSON
+from perdure.http.operations import JSON, LONG
 from perdure.http.problems import shape_of, status_of
+from perdure.http.server.bounds import Pool
 from perdure.http.server.calls import Encoded
 from perdure.model import values
 
-__all__ = ["CHUNK_BYTES", "Streamed", "encoded", "json_answer", "refusal"]
+__all__ = ["CHUNK_BYTES", "Streamed", "Threads", "encoded", "json_answer", "refusal"]
 
 CHUNK_BYTES = 64 * 1024
 
@@ -63,6 +65,31 @@ def refusal(error: PerdureError, *, owner: bool) -> Response:
     return Response(encoded(shape_of(error, owner=owner)), status, headers, media_type=JSON)
 
 
+class Threads(NamedTuple):
+    """Where the parts of an answer are made.
+
+    Attributes:
+        pool: the threads.
+        whose: for whom.
+        seconds: so long a part may take.
+
+    """
+
+    pool: Pool
+    whose: str | None
+    seconds: float
+
+    async def run(self, work: Callable[..., Any], *given: Any) -> Any:
+        """Call what blocks; what has begun to be sent waits for a thread as long as it takes.
+
+        Raises:
+            RequestTimedOut, ServerUnavailable: it took too long.
+            What `work` raises.
+
+        """
+        return await self.pool.run(self.whose, work, *given, seconds=self.seconds, wait=LONG)
+
+
 class Streamed(StreamingResponse):
     """An answer in parts, each made in a thread when the one before was taken.
 
@@ -71,16 +98,11 @@ class Streamed(StreamingResponse):
     """
 
     def __init__(
-        self,
-        parts: Iterator[bytes],
-        *,
-        media: str,
-        headers: Mapping[str, str],
-        limiter: anyio.CapacityLimiter,
+        self, parts: Iterator[bytes], *, media: str, headers: Mapping[str, str], threads: Threads
     ) -> None:
         """The first part is made before anything is sent: see `begin`."""
-        self._parts = parts
-        self._limiter = limiter
+        self._parts = _Parts(parts)
+        self._threads = threads
         self._first: bytes | None = b""
         super().__init__(self._pumped(), headers=dict(headers), media_type=media)
 
@@ -88,22 +110,21 @@ class Streamed(StreamingResponse):
         """Make the first part, so that what is wrong from the start is an answer of its own.
 
         Raises:
-            PerdureError: it cannot be made.
+            PerdureError: it cannot be made, or not in time.
 
         """
-        self._first = await self._next()
-
-    async def _next(self) -> bytes | None:
-        return await anyio.to_thread.run_sync(
-            _gathered, self._parts, abandon_on_cancel=True, limiter=self._limiter
-        )
+        try:
+            self._first = await self._threads.run(self._parts.gathered)
+        except BaseException:
+            self._parts.leave()
+            raise
 
     async def _pumped(self) -> AsyncIterator[bytes]:
         part = self._first
         while part is not None:
             if part:
                 yield part
-            part = await self._next()
+            part = await self._threads.run(self._parts.gathered)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -113,26 +134,62 @@ class Streamed(StreamingResponse):
             # Nothing more is sent: the server cuts the connection.
             pass
         finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_close, self._parts, limiter=self._limiter)
+            self._parts.leave()
+            with anyio.CancelScope(shield=True), suppress(PerdureError):
+                await self._threads.run(self._parts.close)
 
 
-def _gathered(parts: Iterator[bytes]) -> bytes | None:
-    """So many parts as make a chunk; None: there are no more."""
-    found, size = [], 0
-    for part in parts:
-        found.append(part)
-        size += len(part)
-        if size >= CHUNK_BYTES:
-            break
-    return b"".join(found) if found else None
+class _Parts:
+    """The parts of an answer, made by one thread at a time, which may be left behind in it."""
 
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._mutex = threading.Lock()
+        self._at_work = False
+        self._left = False
 
-def _close(parts: Iterator[bytes]) -> None:
-    close = getattr(parts, "close", None)
-    if close is not None:
+    def gathered(self) -> bytes | None:
+        """So many parts as make a chunk, or as come before an empty one; None: there are no more.
+
+        An empty part is where whoever makes them may be stopped.
+        """
+        with self._mutex:
+            if self._left or self._at_work:
+                return None
+            self._at_work = True
         try:
+            return self._gathered()
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        with self._mutex:
+            self._at_work = False
+            left = self._left
+        if left:
+            self.close()
+
+    def _gathered(self) -> bytes | None:
+        found, size = [], 0
+        for part in self._parts:
+            found.append(part)
+            size += len(part)
+            if not part or size >= CHUNK_BYTES or self._left:
+                break
+        return b"".join(found) if found else None
+
+    def leave(self) -> None:
+        """Nobody wants any more: a thread that is at work closes them when it has ended."""
+        with self._mutex:
+            self._left = True
+
+    def close(self) -> None:
+        """End whatever makes them, unless a thread is at work and does it."""
+        with self._mutex:
+            if self._at_work:
+                return
+            # Nobody begins any more.
+            self._left = self._at_work = True
+        close = getattr(self._parts, "close", None)
+        if close is not None:
             close()
-        except ValueError:
-            # A thread that was left behind is in it still, and ends it.
-            return

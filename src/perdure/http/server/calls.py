@@ -1,12 +1,11 @@
 """One request as a handler sees it: who asks, of which store, with what, checked already."""
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-import anyio.from_thread
 import msgspec
 
 from perdure.conversations import Conversations
@@ -62,7 +61,7 @@ class Call(NamedTuple):
         body: the JSON that was sent, or None.
         writers: the writers of the server.
         desk: all conversations.
-        arriving: the bytes that are sent, for operations that take any.
+        arriving: the bytes that were sent, for operations that take any.
         last_event: the header Last-Event-ID, or None.
 
     """
@@ -77,7 +76,7 @@ class Call(NamedTuple):
     body: Any
     writers: Writers
     desk: Conversations
-    arriving: AsyncIterator[bytes] | None = None
+    arriving: Iterator[bytes] | None = None
     last_event: str | None = None
 
     @property
@@ -91,16 +90,8 @@ class Call(NamedTuple):
         return Place(self.store, self.namespace, self.session)
 
     def parts(self) -> Iterator[bytes]:
-        """What is being sent, as it arrives; for the thread of a handler."""
-        while self.arriving is not None:
-            part = anyio.from_thread.run(_next, self.arriving)
-            if part is None:
-                return
-            yield part
-
-
-async def _next(arriving: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(arriving, None)
+        """What was sent, part by part; it has arrived already, so that no thread waits for it."""
+        return iter(()) if self.arriving is None else self.arriving
 
 
 def path_of(names: Mapping[str, str]) -> dict[str, str]:

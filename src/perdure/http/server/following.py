@@ -5,6 +5,7 @@ Nothing is queued for anybody: who is slow reads on from where they are.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -16,6 +17,10 @@ from perdure.http.server.writers import Place
 __all__ = ["POLL_SECONDS", "Followed", "Following"]
 
 POLL_SECONDS = 0.1
+_AGAIN_SECONDS = 5.0
+"""After a look that failed in a way it should not."""
+
+_log = logging.getLogger("perdure.http")
 
 
 class Followed:
@@ -81,15 +86,21 @@ class Following:
                 del self._followed[key]
 
     async def _look(self, key: tuple[tuple[str, ...], str], followed: Followed) -> None:
+        # Nothing is like what was never looked at: what changed before the first look is told.
         seen = None
         while self._followed.get(key) is followed:
-            found = await anyio.to_thread.run_sync(
-                _revision, followed.place, abandon_on_cancel=True, limiter=self._limiter
-            )
-            if seen not in (None, found):
+            try:
+                found = await anyio.to_thread.run_sync(
+                    _revision, followed.place, abandon_on_cancel=True, limiter=self._limiter
+                )
+            except Exception:  # noqa: BLE001 - whatever it is, others follow on
+                # The next look may do better; those who follow find out by reading.
+                _log.exception("a session could not be looked at")
+                found = None
+            if found is None or seen != found:
                 followed.wake()
             seen = found
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS if found is not None else _AGAIN_SECONDS)
 
 
 def _revision(place: Place) -> str:

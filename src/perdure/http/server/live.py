@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
@@ -18,7 +17,7 @@ from perdure.conversations import Conversation
 from perdure.errors import InvalidValue, PerdureError
 from perdure.http.operations import LIVE
 from perdure.http.problems import shape_of
-from perdure.http.server.answers import encoded
+from perdure.http.server.answers import Threads, encoded
 from perdure.http.server.calls import Call
 from perdure.http.server.following import Following
 from perdure.http.server.handlers.conversing import control_place, conversation_of
@@ -39,20 +38,22 @@ _RETRY_MS = 1_000
 
 
 class Live(NamedTuple):
-    """What all streams of a server share.
+    """What a stream has besides what it tells.
 
     Attributes:
         following: wakes whoever follows a session.
-        limiter: of the threads that read for them.
+        threads: those that read.
         stopping: whether the server is ending.
         alive: seconds after which a stream without news says that it is alive.
+        asked: raises `NotAuthenticated` once whoever reads may not any more.
 
     """
 
     following: Following
-    limiter: anyio.CapacityLimiter
+    threads: Threads
     stopping: Callable[[], bool]
     alive: float
+    asked: Callable[[], object]
 
     async def follow(self, call: Call, source: "Source") -> Response:
         """The answer, which goes on until the session is gone, the reader, or the server."""
@@ -66,9 +67,7 @@ class Live(NamedTuple):
             while not self.stopping():
                 moved = followed.moved()
                 try:
-                    found = await anyio.to_thread.run_sync(
-                        source.read, start, abandon_on_cancel=True, limiter=self.limiter
-                    )
+                    found = await self.threads.run(self._read, source, start)
                 except PerdureError as error:
                     shape = msgspec.json.encode(shape_of(error, owner=call.who.owner))
                     yield b"event: problem\ndata: %b\n\n" % shape
@@ -78,6 +77,11 @@ class Live(NamedTuple):
                     yield found.told
                 if not found.more and not await _woken(moved, self.alive):
                     yield b": \n\n"
+
+    def _read(self, source: "Source", start: Any) -> "Read":
+        # At each turn: a token may have been revoked meanwhile, or have expired.
+        self.asked()
+        return source.read(start)
 
 
 class Read(NamedTuple):
@@ -128,11 +132,14 @@ def _events(call: Call) -> Source:
 
     """
     query: wire.LiveQuery = call.query
-    start = query.start or 0
+    start, named = query.start or 0, "start"
     if call.last_event is not None:
-        start = _behind(call.last_event)
+        start, named = _behind(call.last_event), "Last-Event-ID"
     # What it raises says what is wrong, before anything is sent.
     call.store.revision(call.session)
+    if start and next(iter(call.store.read_from(call.session, start - 1)), None) is None:
+        # Of a log that was there before, perhaps: whoever has it misses what the new one has.
+        raise InvalidValue(named, "is ahead of the log", hint="read it from its beginning")
     return Source(call.place, start, partial(_read, call))
 
 
@@ -157,7 +164,7 @@ def _read(call: Call, start: int) -> Read:
         start = event.seq + 1
         if not query.type or event.type in query.type:
             shape = event_shape(event, exact=query.exact)
-            told.append(b"id: %d\nevent: event\ndata: %b\n\n" % (event.seq, shape))
+            told.append(b"id: %d\ndata: %b\n\n" % (event.seq, shape))
             size += len(shape)
         if size >= _BYTES or looked >= _EVENTS:
             return Read(b"".join(told), start, more=True)
@@ -183,7 +190,7 @@ def _read_messages(chat: Conversation, cursor: str | None) -> Read:
     if not page.messages:
         return Read(b"", page.cursor, page.more)
     shape = encoded(page.as_dict())
-    told = b"id: %b\nevent: messages\ndata: %b\n\n" % (page.cursor.encode("ascii"), shape)
+    told = b"id: %b\ndata: %b\n\n" % (page.cursor.encode("ascii"), shape)
     return Read(told, page.cursor, page.more)
 
 

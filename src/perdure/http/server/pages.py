@@ -6,6 +6,7 @@ they are given, and what acts on a page without being markup is made visible bef
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -14,8 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perdure.catalog.contract import Listed
+from perdure.durable.locks import Holder
 from perdure.errors import InvalidValue, PerdureError
 from perdure.http.paths import id_of, segment_of
+from perdure.http.problems import Discretion
 from perdure.http.server.timeline import Stretch, Window, stretch
 from perdure.model import values
 from perdure.model.header import Header
@@ -23,7 +26,6 @@ from perdure.model.showing import safe, safe_lines
 from perdure.store import Store
 from perdure.store.asking import STATUSES
 from perdure.store.found import Hit
-from perdure.store.listed import listed_of
 
 __all__ = ["ICON", "STYLE", "error_page", "listing_page", "login_page", "session_page"]
 
@@ -125,22 +127,42 @@ _TEMPLATES.filters.update(lines=_lines, marked=_marked, count=_count)
 # --- the listing ----------------------------------------------------------------------------------
 
 
-def listing_page(store: Store, query: Mapping[str, str], *, who: str) -> str:
+def listing_page(store: Store, query: Mapping[str, str], *, who: str, owner: bool = False) -> str:
     """The listing, or with `said` in the query where something was said; `who` asks.
 
-    `q` looks in titles and folders, `status` is one, `after` is the cursor of the page before;
-    `in` is the segment of a session, for `said`.
+    Only the `owner` of the store is told of the machine: see `perdure.http.problems.Discretion`;
+    what is raised is such as may be told. `q` looks in titles and folders, `status` is one, `after`
+    is the cursor of the page before; `in` is the segment of a session, for `said`.
 
     Raises:
         InvalidValue: something in the query cannot be.
         As `Store.sessions` and `Store.search`.
 
     """
-    said, after = query.get("said", "").strip(), query.get("after") or None
-    if said:
-        return _search_page(store, said, query.get("in") or None, after, who)
+    may = Discretion(owner)
+    with _discreet(may):
+        if query.get("said", "").strip():
+            return _search_page(store, query, who, may)
+        return _sessions_page(store, query, who, may)
+
+
+@contextmanager
+def _discreet(may: Discretion) -> Iterator[None]:
+    """Whatever goes wrong within is raised as it may be told."""
+    try:
+        yield
+    except PerdureError as error:
+        told = may.error(error)
+        if told is error:
+            raise
+        raise told from error
+
+
+def _sessions_page(store: Store, query: Mapping[str, str], who: str, may: Discretion) -> str:
+    after = query.get("after") or None
     q, status = query.get("q", "").strip(), query.get("status") or None
     found = store.sessions(_ROWS, after, query=q or None, status=status)
+    coverage = may.coverage(found.coverage)
     more = None
     if found.cursor is not None:
         more = _asked(q=q, status=status, after=found.cursor)
@@ -150,18 +172,22 @@ def listing_page(store: Store, query: Mapping[str, str], *, who: str) -> str:
         q=q,
         said="",
         status=status or "",
-        sessions=found.sessions,
+        sessions=[may.row(each) for each in found.sessions],
         more=more,
         first=_asked(q=q, status=status) if after else None,
         fallback=found.fallback,
-        coverage=None if found.coverage.complete else str(found.coverage),
-        stored=found.coverage.sessions,
+        coverage=None if coverage.complete else str(coverage),
+        stored=coverage.sessions,
     )
 
 
-def _search_page(store: Store, said: str, within: str | None, after: str | None, who: str) -> str:
+def _search_page(store: Store, query: Mapping[str, str], who: str, may: Discretion) -> str:
+    said, after = query["said"].strip(), query.get("after") or None
+    within = query.get("in") or None
     session = None if within is None else id_of(within)
-    found = store.search(said, session=session, k=_HITS, after=after, snippet_chars=_SNIPPET_CHARS)
+    found = may.found(
+        store.search(said, session=session, k=_HITS, after=after, snippet_chars=_SNIPPET_CHARS)
+    )
     more = None
     if found.cursor is not None:
         more = _asked(said=said, within=within, after=found.cursor)
@@ -211,15 +237,18 @@ class _Facts(NamedTuple):
     title: str
     row: Listed | None
     header: Header | None
-    holder: Any
+    holder: str | None
     problem: PerdureError | None
 
 
-def session_page(store: Store, id: str, query: Mapping[str, str], *, who: str) -> str:
+def session_page(
+    store: Store, id: str, query: Mapping[str, str], *, who: str, owner: bool = False
+) -> str:
     """A stretch of one session; whatever is wrong with it stands on the page. `who` asks.
 
-    Without a query these are the last events. `from` is the first one shown, `before` the first one
-    behind the page, `at` one that has to be there, `event` one that is shown alone.
+    Only the `owner` of the store is told of the machine, as in a listing. Without a query these are
+    the last events. `from` is the first one shown, `before` the first one behind the page, `at` one
+    that has to be there, `event` one that is shown alone.
 
     Raises:
         SessionNotFound: there is none.
@@ -227,6 +256,14 @@ def session_page(store: Store, id: str, query: Mapping[str, str], *, who: str) -
         StorageUnavailable, PersistenceDisabled: it cannot be read.
 
     """
+    may = Discretion(owner)
+    with _discreet(may):
+        return _session_page(store, id, query, who, may)
+
+
+def _session_page(
+    store: Store, id: str, query: Mapping[str, str], who: str, may: Discretion
+) -> str:
     window = Window(*(_number(query, name) for name in ("from", "before", "at", "event")))
     found = store.inspect(id)
     row = _row(store, id)
@@ -239,8 +276,14 @@ def session_page(store: Store, id: str, query: Mapping[str, str], *, who: str) -
             part = part._replace(problem=error)
     else:
         part = stretch(store, found.header, window, _events_in(row, found))
-    title = None if row is None else row.title
-    facts = _Facts(id, (title or id)[:_TITLE_CHARS], row, found.header, found.holder, part.problem)
+    facts = _Facts(
+        id=id,
+        title=((row and row.title) or id)[:_TITLE_CHARS],
+        row=None if row is None else may.row(row),
+        header=found.header,
+        holder=_writer(found.holder, may),
+        problem=None if part.problem is None else may.error(part.problem),
+    )
     return _render(
         "session.html",
         who=who,
@@ -253,8 +296,18 @@ def session_page(store: Store, id: str, query: Mapping[str, str], *, who: str) -
         anchors=_anchors(part),
         alone=window.alone is not None,
         newest=window == Window() or (part.next is None and part.problem is None),
-        children=_children(store, id),
+        children=[may.row(each) for each in _children(store, id)],
     )
+
+
+def _writer(holder: Holder | None, may: Discretion) -> str | None:
+    """Who writes a session, in words."""
+    if holder is None:
+        return None
+    if not may.owner:
+        return "somebody"
+    pid = "?" if holder.pid is None else holder.pid
+    return f"process {pid} on {holder.host or 'an unknown host'}"
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:
@@ -277,7 +330,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 def _row(store: Store, id: str) -> Listed | None:
     """What the listing says of a session; None where it has nothing of it."""
     try:
-        return next(iter(listed_of(store, id)), None)
+        return next(iter(store.sessions_by_id(id)), None)
     except PerdureError:
         # The listing is derived: a session is there without it.
         return None

@@ -20,7 +20,7 @@ from perdure.http.problems import shape_of
 from perdure.http.server.access import Access
 from perdure.http.server.answers import encoded
 from perdure.http.server.app import Service, Settings
-from perdure.http.server.guard import hosts_of
+from perdure.http.server.guard import CUT, IS_LIVE, hosts_of
 from perdure.http.tokens import Tokens
 from perdure.model import values
 from perdure.runtime import SYSTEM, Runtime
@@ -30,8 +30,11 @@ __all__ = ["Address", "Server", "bind", "is_loopback", "server_of"]
 
 _CONNECTIONS_MAX = 512
 _IDLE_SECONDS = 15
-_BEGIN_SECONDS = 15.0
-"""So long a connection may take to send the head of its first request."""
+_HEAD_SECONDS = 15.0
+"""So long a connection may take to begin a request, and so long to end its head."""
+
+_UNREAD_SECONDS = 60.0
+"""So long a client may take to read on."""
 
 _DRAIN_SECONDS = 10
 """So long requests that are under way may take when the process is asked to end."""
@@ -105,19 +108,105 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever for the head of a first request."""
+    """HTTP/1.1 that waits for ever neither for the head of a request nor for a reader."""
+
+    _head: asyncio.TimerHandle | None = None
+    _begun = False
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, CUT: transport.abort}
         if len(self.connections) > _CONNECTIONS_MAX:
-            transport.close()
-        self._begin = asyncio.get_running_loop().call_later(_BEGIN_SECONDS, self._give_up)
+            self._make_room()
+        self._wait_for_head()
+
+    def _make_room(self) -> None:
+        """Close the connection that has asked for nothing for longest, or else this one."""
+        connections: Any = self.connections
+        idle = [each for each in connections if each.waits_until is not None]
+        given_up = min(idle, key=lambda each: each.waits_until, default=self)
+        given_up.transport.abort()
+
+    @property
+    def waits_until(self) -> float | None:
+        """When it is given up, by the clock of the loop; None: it does not wait for a request."""
+        if self._head is None or self.transport.is_closing():
+            return None
+        return self._head.when()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a head that has begun has to end."""
+        if not self._begun and self._is_between():
+            self._begun = True
+            self._end_wait()
+        super().data_received(data)
+        self._wait_for_head()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._end_wait()
+        self._begun = False
+        super().on_response_complete()
+        self._wait_for_head()
+        if self.transport.is_closing():
+            self._wait_for_reader()
+
+    def _is_between(self) -> bool:
+        """Whether a request has to come, or the rest of one that is answered already.
+
+        (The timer of uvicorn ends with the first byte, whatever follows.)
+        """
+        cycle: Any = self.cycle
+        answered = cycle is None or cycle.response_complete
+        return answered and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def _wait_for_head(self) -> None:
+        """Arm the timer while a request has to come, and no longer."""
+        if not self._is_between():
+            self._end_wait()
+            self._begun = False
+        elif self._head is None:
+            # The rest of a request is none that has not begun.
+            self._begun = self._begun or self.conn.their_state is h11.SEND_BODY
+            self._head = self.loop.call_later(_HEAD_SECONDS, self._give_up)
+
+    def _end_wait(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
 
     def _give_up(self) -> None:
-        cycle: object = self.cycle
-        if cycle is None and not self.transport.is_closing():
+        if not self.transport.is_closing():
             self.transport.close()
+            self._wait_for_reader()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a reader."""
+        super().pause_writing()
+        if not self._is_live():
+            self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        if self._unread is None:
+            self._unread = self.loop.call_later(_UNREAD_SECONDS, self.transport.abort)
+
+    def _end_wait_for_reader(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def resume_writing(self) -> None:
+        """It was read on."""
+        if not self.transport.is_closing():
+            self._end_wait_for_reader()
+        super().resume_writing()
+
+    def _is_live(self) -> bool:
+        """Whether what is sent goes on as long as somebody is there, however slowly they read."""
+        state: Any = {} if self.scope is None else self.scope.get("state", {})
+        return IS_LIVE in state
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or too much of it, in the form of all refusals."""
@@ -133,7 +222,8 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
-        self._begin.cancel()
+        self._end_wait()
+        self._end_wait_for_reader()
         super().connection_lost(exc)
 
 

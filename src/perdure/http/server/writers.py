@@ -34,7 +34,7 @@ __all__ = ["IDLE_SECONDS", "LEASE_SECONDS", "Appended", "Lease", "Place", "Write
 IDLE_SECONDS = 10.0
 """So long a writer stays open that nobody uses and nobody has a lease of."""
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 20.0
 """So long a lease holds after the last request that carried it."""
 
 _OPEN_MAX = 512
@@ -216,8 +216,14 @@ class Writers:
                 entry.lease, entry.named = self._runtime.token(16), lease
             return Lease(entry.lease, self._lease, session.position, session.header)
 
-    def release(self, place: Place, writer: str | None) -> None:
-        """Give a right to write back, and close the writer; one that ended is gone already."""
+    def release(self, place: Place, writer: str | None, *, force: bool = False) -> None:
+        """Give a right to write back, and close the writer; one that ended is gone already.
+
+        With `force` it is taken from whoever has it.
+        """
+        if force:
+            entry_now = self._open.get((place.namespace, place.id))
+            writer = None if entry_now is None else entry_now.lease
         with suppress(StaleWriter), self._entered(place, writer) as entry:
             if entry.lease is not None:
                 self._drop(place, entry)
@@ -277,7 +283,7 @@ class Writers:
         if writer is None:
             again = lease is not None and entry.named == lease
             if entry.lease is not None and not again:
-                raise SessionBusy(place.id)
+                raise _leased(place, entry.until - self._runtime.monotonic())
         elif entry.lease is None or not _equal(entry.lease, writer):
             raise StaleWriter(place.id, "the right to write it has ended")
 
@@ -369,6 +375,16 @@ class Writers:
                 if entry.session is not None:
                     with suppress(PerdureError):
                         entry.session.close()
+
+
+def _leased(place: Place, seconds: float) -> SessionBusy:
+    """What to tell who may not write because somebody else has a lease."""
+    error = SessionBusy(place.id)
+    error.hint = (
+        f"the right to write it ends {max(1, round(seconds))} s after its last use; wait=… waits "
+        "for that"
+    )
+    return error
 
 
 def _affordable() -> int:

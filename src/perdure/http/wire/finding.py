@@ -26,6 +26,20 @@ class ListQuery(Query):
         limit: how many at most.
         after: the `cursor` of the page before.
         offset: so many are passed over; a cursor costs less.
+        sort: the newest, the largest, or by title; with `query`, what fits best comes first.
+        query: words of titles, first prompts, presets, folders and agents.
+        agent: only where one of these took part.
+        program: only of these: `perdure`, or the format of an import.
+        cwd: only those at work in this folder, or below it.
+        status: only in one of these.
+        relation: only `subagent`, `fork`, `continuation` or `child` of another session.
+        preset: only of these.
+        parent: only those that come from these sessions.
+        since: last active then or later: Unix milliseconds, ISO 8601, or so long ago (`3d`).
+        until: last active before that.
+        problem: only those with which something is wrong, or only the others.
+        archived: only those that were put away, or only the others.
+        nested: without sub-agents whose session is listed.
         refresh: compare all logs with the index first.
         full_rescan: read all logs anew first.
 
@@ -82,7 +96,25 @@ class ListingShape(Answer):
 
 
 class SearchQuery(Query):
-    """What to look for; see `Store.search`."""
+    """What to look for; see `Store.search`.
+
+    Attributes:
+        query: words, all of which are looked for, and phrases within quotes.
+        session: only in these.
+        without: not in these.
+        agent: only of these.
+        kind: only what is of one of these kinds.
+        mode: by the words, by the meaning, or by both; auto is both where there are vectors.
+        k: how many at most.
+        sort: the best first, or in the order of the events.
+        after: the `cursor` of the page before.
+        since: said then or later: Unix milliseconds, ISO 8601, or so long ago (`3d`).
+        until: said before that.
+        cwd: only in sessions of this folder, or below it.
+        program: only in sessions of these programs.
+        snippet_chars: length of the pieces of text that are shown.
+
+    """
 
     query: Annotated[str, Meta(min_length=1, max_length=4_096)]
     session: tuple[Id, ...] = ()

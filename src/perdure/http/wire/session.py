@@ -38,6 +38,7 @@ __all__ = [
     "MessagesShape",
     "PutShape",
     "RawQuery",
+    "ReleaseQuery",
     "ReportShape",
     "SessionQuery",
     "SessionShape",
@@ -247,6 +248,12 @@ class WriterQuery(Query):
     """The right to write, where one was given."""
 
     writer: Text | None = None
+
+
+class ReleaseQuery(WriterQuery):
+    """The right to write that is given back; with `force` that of whoever has it."""
+
+    force: bool = False
 
 
 class PutShape(Answer):

@@ -18,6 +18,7 @@ _PARTS = (
     "filtering",
     "searching",
     "scoping",
+    "isolating",
     "medium",
     "agreeing",
 )
@@ -27,6 +28,7 @@ for _part in _PARTS:
 
 from perdure.testing.catalog.agreeing import Agreeing  # noqa: E402
 from perdure.testing.catalog.filtering import Filtering  # noqa: E402
+from perdure.testing.catalog.isolating import Isolating  # noqa: E402
 from perdure.testing.catalog.listing import Listing  # noqa: E402
 from perdure.testing.catalog.medium import Medium  # noqa: E402
 from perdure.testing.catalog.place import CatalogCase, change, said, session  # noqa: E402
@@ -37,5 +39,5 @@ from perdure.testing.catalog.searching import Searching  # noqa: E402
 __all__ = ["CatalogCase", "CatalogContract", "change", "said", "session"]
 
 
-class CatalogContract(Putting, Listing, Filtering, Searching, Scoping, Medium, Agreeing):
+class CatalogContract(Putting, Listing, Filtering, Searching, Scoping, Isolating, Medium, Agreeing):
     """The whole suite."""

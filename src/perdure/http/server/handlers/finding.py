@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.errors import InvalidValue
+from perdure.http.problems import Discretion
 from perdure.http.server.access import ACCESS, PRINCIPALS
 from perdure.http.server.calls import Call
 from perdure.http.wire import finding as wire
 from perdure.http.wire.shapes import HealthShape
-from perdure.store import Coverage, Refreshed
+from perdure.store import Refreshed
 
 __all__ = ["health", "list_sessions", "search", "stats"]
 
@@ -33,6 +34,7 @@ def list_sessions(call: Call) -> dict[str, Any]:
         refreshed = store.full_rescan()
     elif query.refresh:
         refreshed = store.refresh()
+    may = Discretion(call.who.owner)
     found = store.sessions(
         query.limit,
         query.after,
@@ -54,19 +56,23 @@ def list_sessions(call: Call) -> dict[str, Any]:
     )
     below = [name for name in store.namespaces() if call.namespace or name not in _HIDDEN]
     return {
-        "sessions": found.sessions,
+        "sessions": [may.row(each) for each in found.sessions],
         "cursor": found.cursor,
         "fallback": found.fallback,
-        "coverage": coverage_of(found.coverage),
+        "coverage": may.coverage(found.coverage).as_dict(),
         "namespaces": below,
-        "refreshed": None if refreshed is None else refreshed._asdict(),
+        "refreshed": None if refreshed is None else _refreshed(refreshed, may),
     }
+
+
+def _refreshed(refreshed: Refreshed, may: Discretion) -> dict[str, Any]:
+    return refreshed._replace(failed=may.reasons(refreshed.failed))._asdict()
 
 
 def search(call: Call) -> dict[str, Any]:
     """See `Store.search`."""
     query: wire.SearchQuery = call.query
-    return call.store.search(
+    found = call.store.search(
         query.query,
         session=_some(query.session),
         without=query.without,
@@ -81,7 +87,8 @@ def search(call: Call) -> dict[str, Any]:
         cwd=query.cwd,
         program=_some(query.program),
         snippet_chars=query.snippet_chars,
-    ).as_dict()
+    )
+    return Discretion(call.who.owner).found(found).as_dict()
 
 
 def stats(call: Call) -> dict[str, Any]:
@@ -89,12 +96,8 @@ def stats(call: Call) -> dict[str, Any]:
     found = call.store.stats()
     sums = found.sums._asdict()
     told = {name: sums[name] for name in wire.StatsShape.__struct_fields__ if name in sums}
-    return {**told, "coverage": coverage_of(found.coverage)}
-
-
-def coverage_of(coverage: Coverage) -> dict[str, Any]:
-    """Coverage as it is answered."""
-    return coverage.as_dict()
+    coverage = Discretion(call.who.owner).coverage(found.coverage)
+    return {**told, "coverage": coverage.as_dict()}
 
 
 def _some(names: Sequence[str]) -> Sequence[str] | None:

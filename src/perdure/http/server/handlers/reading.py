@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import PerdureError, SessionDamaged
-from perdure.http.problems import shape_of
+from perdure.http.problems import Discretion, shape_of
 from perdure.http.server.calls import Call, Encoded, Stream
 from perdure.http.wire import session as wire
 from perdure.http.wire.events import event_shape
@@ -42,23 +42,21 @@ def get_session(call: Call) -> dict[str, Any]:
 
 def facts_of(call: Call, found: Inspection, *, full: bool = False) -> dict[str, Any]:
     """A session as it is answered."""
-    header, holder = found.header, found.holder
+    may = Discretion(call.who.owner)
+    header, holder = found.header, may.holder(found.holder)
     # Without `full` nothing is read for it but a tail that a crash left.
     position = found.position
     problems: list[Problem] = found.problems if full or header is None else []
     state = None
     if full and header is not None and not found.damaged:
         state = found.state.as_dict()
-    told = None
-    if holder is not None:
-        told = holder._asdict() if call.who.owner else {"pid": None, "host": None, "since": None}
     return {
         "session": found.id,
         "status": found.status,
         "header": None if header is None else header.as_dict(),
         "position": None if position is None else position._asdict(),
-        "holder": told,
-        "problems": [problem._asdict() for problem in problems],
+        "holder": None if holder is None else holder._asdict(),
+        "problems": [may.problem(each)._asdict() for each in problems],
         "closers": [event.as_dict() for event in found.closers] if full else [],
         "state": state,
     }
@@ -83,8 +81,8 @@ def read_events(call: Call) -> Encoded:
                 told.append(event_shape(event, exact=query.exact))
                 size += len(told[-1])
     except SessionDamaged as error:
-        problem = error.reason
-    rest = values.encode({"next": following, "problem": None if problem is None else problem})
+        problem = Discretion(call.who.owner).reason(error.kind, error.reason)
+    rest = values.encode({"next": following, "problem": problem})
     return Encoded(b'{"events":[' + b",".join(told) + b"]," + rest[1:])
 
 
@@ -114,15 +112,15 @@ def raw_lines(call: Call) -> Stream:
     """The stored lines; a place that holds none is a line with the key `problem`."""
     query: wire.RawQuery = call.query
     found = call.store.raw(call.session, query.start)
-    return Stream(_raw(found))
+    return Stream(_raw(found, Discretion(call.who.owner)))
 
 
-def _raw(lines: Iterator[bytes | Problem]) -> Iterator[bytes]:
+def _raw(lines: Iterator[bytes | Problem], may: Discretion) -> Iterator[bytes]:
     for line in lines:
         if isinstance(line, bytes):
             yield line if line.endswith(b"\n") else line + b"\n"
         else:
-            yield values.encode({"problem": line._asdict()}) + b"\n"
+            yield values.encode({"problem": may.problem(line)._asdict()}) + b"\n"
 
 
 def messages(call: Call) -> dict[str, Any]:
@@ -144,4 +142,4 @@ def branches(call: Call) -> dict[str, Any]:
 
 def verify_session(call: Call) -> dict[str, Any]:
     """See `Store.verify`."""
-    return call.store.verify(call.session).as_dict()
+    return Discretion(call.who.owner).report(call.store.verify(call.session)).as_dict()

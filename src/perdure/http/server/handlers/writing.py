@@ -116,8 +116,8 @@ def take_writer(call: Call) -> dict[str, Any]:
 
 def release_writer(call: Call) -> None:
     """Give the right to write back."""
-    query: wire_session.WriterQuery = call.query
-    call.writers.release(call.place, query.writer)
+    query: wire_session.ReleaseQuery = call.query
+    call.writers.release(call.place, query.writer, force=query.force)
 
 
 def set_title(call: Call) -> dict[str, Any]:

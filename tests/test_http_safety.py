@@ -17,6 +17,7 @@ from perdure import Store
 from perdure.errors import InvalidValue
 from perdure.http.server.guard import BODY_BYTES_MAX, hosts_of
 from perdure.http.server.running import bind, is_loopback
+from perdure.http.server.writers import Writers
 from perdure.http.tokens import Tokens
 from tests.command_line import Line
 from tests.serving import SECONDS, TOKEN, Served, process, serving
@@ -424,6 +425,23 @@ def test_what_takes_too_long_is_told(store: Store, monkeypatch: pytest.MonkeyPat
         told = refused(api.get(at("s", "content")), 504, "request-timed-out")
         assert told["retryable"]
         answered(api.get(at("s")))
+        release.set()
+
+
+def test_what_may_be_done_is_not_told_to_be_repeated(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append that took too long goes on: only one that is known again may be sent again."""
+    release = threading.Event()
+    monkeypatch.setattr(Writers, "append", lambda *_, **__: release.wait(SECONDS))
+    with serving(store, quick=0.2) as served, served.client() as api:
+        created(api, "s")
+        body: dict[str, Any] = {"events": [NOTE]}
+        told = refused(api.post(at("s", "events"), json=body), 504, "request-timed-out")
+        assert (told["retryable"], "request" in told["hint"]) == (False, True)
+        body |= {"request": "r"}
+        told = refused(api.post(at("s", "events"), json=body), 504, "request-timed-out")
+        assert told["retryable"] is True
         release.set()
 
 

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.conversations import Conversations
-from perdure.errors import InvalidValue, PerdureError, SessionBusy
+from perdure.errors import InvalidValue, PerdureError, RequestTimedOut, SessionBusy
 from perdure.http.openapi import document
 from perdure.http.operations import JSON, LONG, OPERATIONS, PREFIX, QUICK, Operation
 from perdure.http.server.access import Access, Who, cookie_name
@@ -228,6 +228,12 @@ class Service:
         try:
             asked.look()
             return await self._answer(asked)
+        except RequestTimedOut as error:
+            if operation.method != "GET" and not asked.repeatable:
+                # It goes on, and would be done twice.
+                error.retryable = False
+                error.hint = "look whether it was done; with a `request` id it can be sent again"
+            return refusal(error, owner=asked.who is not None and asked.who.owner)
         except PerdureError as error:
             return refusal(error, owner=asked.who is not None and asked.who.owner)
         finally:
@@ -374,6 +380,19 @@ class _Asked:
         self.memory: Memory | None = None
         self.spool: Spool | None = None
         self.wait = 0.0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again without being done again."""
+        if self.operation.body in (None, bytes):
+            # To delete twice does nothing, and the same content has the same name.
+            return True
+        try:
+            told = {} if self.raw is None else body_of(self.raw, self.operation.body)
+        except InvalidValue:
+            return True
+        names = ("request", "at", "writer", "lease", "id")
+        return any(getattr(told, name, None) is not None for name in names)
 
     def look(self) -> None:
         """Take what the head of the request says.

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -422,8 +423,9 @@ def test_a_login_where_tokens_cannot_be_read_is_told(store: Store, tmp_path: Pat
             api.get("/", params={"token": text}),
             api.post("/login", data={"token": text}),
         ):
-            assert answer.status_code == 409
+            assert answer.status_code == 401
             assert answer.headers["content-type"].startswith("text/html")
+            assert "tokens cannot be read" in answer.text
             assert str(tmp_path) not in answer.text
 
 
@@ -751,3 +753,60 @@ def test_a_cookie_that_came_by_https_stays_there(
         headers = {"X-Forwarded-Proto": "https"}
         answer = api.get("/", params={"token": TOKEN}, headers=headers)
     assert ("Secure" in answer.headers["set-cookie"]) == (scheme == "https")
+
+
+def test_a_body_in_crumbs_is_refused(store: Store) -> None:
+    """Many parts of a byte each cost what many pages would: who sends them is cut off."""
+    with (
+        serving(store) as served,
+        socket.create_connection(("127.0.0.1", served.address.port), timeout=SECONDS) as line,
+    ):
+        head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{served.address.port}\r\n"
+        line.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * 2_000)
+        found = b""
+        with suppress(ConnectionResetError):
+            while part := line.recv(65_536):
+                found += part
+        assert not found or found.split(b" ", 2)[1][:1] == b"4"
+        with served.client() as api:
+            assert api.get("/api/health").status_code == 200
+
+
+def test_a_body_of_many_values_is_refused(store: Store) -> None:
+    """JSON that would take more memory than anybody may have is refused before it is read."""
+    with serving(store) as served, served.client() as api:
+        data = b"[" + b"{}," * 6_000_000 + b"{}]"
+        body = b'{"events":[{"type":"note","data":' + data + b"}]}"
+        told = api.post("/api/sessions", content=body, headers={"Content-Type": "application/json"})
+        assert (told.status_code, told.json()["error"]["code"]) == (413, "request-too-large")
+
+
+def test_names_of_parameters_are_shown_and_never_obeyed(store: Store) -> None:
+    """What stands for no parameter is named in a form that no terminal obeys, and is no failure."""
+    with serving(store) as served, served.client() as api:
+        for query in (
+            "limit=%ED%A0%80",
+            "%ED%A0%80=1",
+            "sort=%ED%A0%80",
+            "%1B%5B31m=null",
+            "%E2%80%AEabc=1",
+            "%0D%0AX=1&%0D%0AX=2",
+            "%00=1",
+        ):
+            told = api.get(f"/api/sessions?{query}")
+            assert told.status_code == 400, query
+            assert not re.search("[\x00-\x1f\u202e\ud800]", told.json()["error"]["message"])
+
+
+def test_tokens_that_cannot_be_read_are_nobodys_sessions(store: Store) -> None:
+    """Where the log of tokens is damaged or gone, that is what is said, of no session."""
+    _, text = Tokens(store).create("a", principal=None)
+    place = store.namespace("perdure.access").locate("tokens")
+    assert place is not None
+    with serving(store) as served, served.client(text) as api:
+        assert api.get("/api/sessions").status_code == 200
+        raw = Path(place).read_bytes()
+        Path(place).write_bytes(raw[: len(raw) // 2])
+        told = api.get("/api/sessions/x")
+        assert (told.status_code, told.json()["error"]["code"]) == (401, "not-authenticated")
+        assert "tokens cannot be read" in told.json()["error"]["message"]

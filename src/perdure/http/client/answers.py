@@ -13,12 +13,14 @@ from perdure.errors import PerdureError, ServerFaulty, ServerUnavailable, Sessio
 from perdure.http import problems
 from perdure.http.wire.shapes import ErrorShape
 from perdure.model import values
+from perdure.model.showing import safe
 
 __all__ = ["NOT_OURS", "error_in", "failure_of", "named", "shape_in"]
 
 NOT_OURS = "another program, or a proxy, may answer at this address; it has to be perdure's"
 
 _SHOWN_CHARS = 80
+_TEXT_CHARS = 2_000
 _PASSING = frozenset({502, 503, 504})
 """Statuses with which a proxy says that the server is not there just now."""
 
@@ -34,6 +36,8 @@ def error_in(told: Any) -> PerdureError | None:
         body = msgspec.convert(told, ErrorShape).error
     except (msgspec.ValidationError, UnicodeEncodeError):
         return None
+    # Whoever answers there may be anybody.
+    body.message, body.hint = _plain(body.message), _plain(body.hint)
     error = problems.error_of(body)
     for name in inspect.signature(type(error).__init__).parameters:
         if name not in ("self", "message", "hint", "args", "kwargs"):
@@ -41,6 +45,11 @@ def error_in(told: Any) -> PerdureError | None:
     if error.__dict__.get("lost", ()) is None:
         error.__dict__["lost"] = ()
     return error
+
+
+def _plain(text: str) -> str:
+    """A text of the server, cut, with nothing in it that a terminal obeys."""
+    return safe(text[:_TEXT_CHARS])
 
 
 def failure_of(

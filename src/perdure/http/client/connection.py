@@ -28,6 +28,7 @@ from perdure.http.client.answers import NOT_OURS, failure_of, shape_in
 from perdure.http.client.links import CutError, Link, Stream, failure_of_cut
 from perdure.http.operations import BYTES, JSON, LONG, OPERATIONS, Operation
 from perdure.http.paths import segment_of
+from perdure.model import values
 from perdure.runtime import Runtime
 
 __all__ = ["Body", "Connection"]
@@ -287,7 +288,9 @@ class Connection:
         except (http.client.HTTPException, ValueError) as error:
             if isinstance(error, http.client.BadStatusLine) and _BEGUN.fullmatch(str(error)):
                 raise CutError(error, sent=True) from error
-            faulty = ServerFaulty(self.address.url, f"what it says is no HTTP: {error}"[:200])
+            faulty = ServerFaulty(
+                self.address.url, f"what it says is no HTTP: {values.shown(str(error))}"
+            )
             faulty.hint = NOT_OURS
             _mark(faulty, unsure=True)
             raise faulty from error

@@ -6,12 +6,13 @@ every path of a request is resolved below it.
 
 import hashlib
 import hmac
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from perdure.conversations.places import NAMESPACE as PRINCIPALS
-from perdure.errors import InvalidValue, NotAllowed, NotAuthenticated
+from perdure.errors import InvalidValue, NotAllowed, NotAuthenticated, PerdureError
 from perdure.http.tokens import Tokens
 from perdure.model import values
 from perdure.runtime import Runtime
@@ -20,6 +21,8 @@ __all__ = ["ACCESS", "PRINCIPALS", "Access", "Who", "cookie_name"]
 
 ACCESS = "perdure.access"
 """The namespace in which tokens are kept: nobody reaches it over HTTP."""
+
+_log = logging.getLogger("perdure.http")
 
 _PARTS = frozenset({"catalog", "main", "control"})
 """The namespaces of a principal that its conversations are kept in."""
@@ -153,7 +156,12 @@ class Access:
     def _found(self, text: str) -> Who:
         if self._once is not None and hmac.compare_digest(_digest(text), self._once):
             return Who(None, "owner")
-        token = self._tokens.find(text)
+        try:
+            token = self._tokens.find(text)
+        except PerdureError as error:
+            # Nobody is let in by what cannot be read. It is no error of whatever was asked for.
+            _log.error("the tokens cannot be read: %s", error)
+            raise NotAuthenticated("the tokens cannot be read, so that nobody is known") from error
         if token is None:
             raise NotAuthenticated("the token is not known, was revoked, or has expired")
         return Who(token.principal, token.name)

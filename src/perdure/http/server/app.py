@@ -55,7 +55,7 @@ _SPOOL_THREADS = 4
 _DOOR_THREADS = 4
 _WATCH_THREADS = 2
 
-_MEMORY_BYTES = 8 * BODY_BYTES_MAX
+_MEMORY_BYTES = 16 * BODY_BYTES_MAX
 """JSON that is being received or worked at, of all requests."""
 _SPOOL_BYTES = 4 * CONTENT_BYTES_MAX
 """Content that is being received or stored, of all requests."""

@@ -10,8 +10,9 @@ from starlette.types import Receive
 
 from perdure.durable.calls import translated
 from perdure.durable.temporary import PART_BYTES, Gathered, gathered, temporary_folder
-from perdure.errors import PerdureError, RequestTimedOut, ServerUnavailable
+from perdure.errors import PerdureError, RequestTimedOut, RequestTooLarge, ServerUnavailable
 from perdure.http.server.bounds import Budget
+from perdure.http.server.guard import BODY_BYTES_MAX
 
 __all__ = ["ARRIVAL_SECONDS", "BODY_SECONDS", "Memory", "Spool", "parts_of"]
 
@@ -19,6 +20,8 @@ ARRIVAL_SECONDS = 30.0
 """So long nothing may come of a request that is being sent."""
 
 BODY_SECONDS = 300.0
+_VALUE_BYTES = 32
+"""What each value in a body takes besides its text, at least."""
 """So long JSON may take to come whole."""
 
 
@@ -59,6 +62,7 @@ class Memory:
         Raises:
             ServerUnavailable: others hold too much at the same time.
             RequestTimedOut: it takes too long.
+            RequestTooLarge: it has more values than anybody may send at once.
 
         """
         found = []
@@ -70,7 +74,16 @@ class Memory:
                     found.append(part)
         except TimeoutError:
             raise RequestTimedOut(BODY_SECONDS) from None
-        return b"".join(found)
+        whole = b"".join(found)
+        # What it becomes takes more room than it does: each value is an object of its own.
+        self._take(_VALUE_BYTES * sum(whole.count(each) for each in (b",", b"{", b"[")))
+        return whole
+
+    def _take(self, size: int) -> None:
+        if size > self._budget.each:
+            raise RequestTooLarge(BODY_BYTES_MAX)
+        self._budget.take(self._whose, size)
+        self._size += size
 
     def close(self) -> None:
         """It is held no more."""

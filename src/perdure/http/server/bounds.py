@@ -27,12 +27,17 @@ _BUSY = "it has too much to do"
 
 
 class Budget:
-    """Something that there is so much of. Used by the event loop alone."""
+    """Something that there is so much of. Used by the event loop alone.
+
+    Attributes:
+        each: how much anybody may have of it.
+
+    """
 
     def __init__(self, whole: int, each: int) -> None:
         """`whole` for all together, `each` for any one of them."""
         self._whole = whole
-        self._each = each
+        self.each = each
         self._taken = 0
         self._by: Counter[Hashable] = Counter()
 
@@ -43,7 +48,7 @@ class Budget:
             ServerUnavailable: there is not that much left, or not for them.
 
         """
-        if self._taken + amount > self._whole or self._by[whose] + amount > self._each:
+        if self._taken + amount > self._whole or self._by[whose] + amount > self.each:
             raise ServerUnavailable(_SERVER, _BUSY)
         self._taken += amount
         self._by[whose] += amount

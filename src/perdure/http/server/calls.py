@@ -16,12 +16,14 @@ from perdure.http.server.access import Who
 from perdure.http.server.writers import Place, Writers
 from perdure.http.wire.shapes import Query
 from perdure.model import values
+from perdure.model.showing import safe
 from perdure.store import Store
 
 __all__ = ["Call", "Encoded", "Stream", "body_of", "path_of", "query_of", "store_of"]
 
 _PLACE = re.compile(r"(?P<reason>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _FIELDS_MAX = 200
+_SHOWN_CHARS = 300
 _DEPTH_MAX = 8
 _NAMESPACE = "namespace"
 
@@ -137,13 +139,13 @@ def query_of(told: bytes, kind: type[Query]) -> tuple[Any, tuple[str, ...]]:
         elif name in many:
             given.setdefault(name, []).append(value)
         elif name in given:
-            raise InvalidValue(values.text(name), "is given twice")
+            raise InvalidValue(_shown(name), "is given twice")
         else:
             given[name] = value
     for name, value in given.items():
         if isinstance(value, str) and value.casefold() == "null" and name not in _texts(kind):
             # What is not given is left out; a lenient reading would take this for that.
-            raise InvalidValue(name, "null is no value")
+            raise InvalidValue(_shown(name), "null is no value")
     if len(namespace) > _DEPTH_MAX:
         raise InvalidValue(_NAMESPACE, f"more than {_DEPTH_MAX} levels")
     return _converted(given, kind, strict=False), tuple(namespace)
@@ -184,6 +186,11 @@ def body_of(raw: bytes, kind: Any) -> Any:
     return _converted(told, kind, strict=True)
 
 
+def _shown(text: str) -> str:
+    """What was sent, in a message: cut, and nothing in it that a terminal obeys."""
+    return safe(text[:_SHOWN_CHARS])
+
+
 def _converted(told: Any, kind: Any, *, strict: bool) -> Any:
     try:
         return msgspec.convert(told, kind, strict=strict)
@@ -192,7 +199,9 @@ def _converted(told: Any, kind: Any, *, strict: bool) -> Any:
         path = "" if found is None else found["path"].removeprefix("$").removeprefix(".")
         reason = str(error) if found is None else found["reason"]
         hint = "GET /api/openapi.json has the types"
-        raise InvalidValue(values.text(path) or "request", values.text(reason), hint=hint) from None
+        raise InvalidValue(_shown(path) or "request", _shown(reason), hint=hint) from None
+    except UnicodeEncodeError:
+        raise InvalidValue("request", "holds what is no Unicode where that cannot be") from None
     except RecursionError:
         raise InvalidValue("request", "nested too deeply") from None
 

@@ -40,6 +40,11 @@ _DRAIN_SECONDS = 10
 """So long requests that are under way may take when the process is asked to end."""
 
 _BACKLOG = 512
+_HEAD_BYTES_MAX = 64 * 1024
+
+_CRUMBS_MAX = 256
+_CRUMB_BYTES = 64
+"""A body that comes in more parts than that has to have so many bytes in each, on an average."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -107,12 +112,37 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+class _Counting(h11.Connection):
+    """Refuses a body in crumbs: each of them costs what a page of it would."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(h11.SERVER, limit)
+        self._crumbs = self._bytes = 0
+
+    def next_event(self) -> Any:
+        """The next part of a request."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._crumbs = self._bytes = 0
+        if isinstance(event, h11.Data):
+            self._crumbs += 1
+            self._bytes += len(event.data)
+            if self._crumbs > _CRUMBS_MAX and self._bytes < _CRUMB_BYTES * self._crumbs:
+                raise h11.RemoteProtocolError("the body comes in crumbs")
+        return event
+
+
 class _Protocol(H11Protocol):
     """HTTP/1.1 that waits for ever neither for the head of a request nor for a reader."""
 
     _head: asyncio.TimerHandle | None = None
     _begun = False
     _unread: asyncio.TimerHandle | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        """As in uvicorn, but for what reads the requests."""
+        super().__init__(*given, **named)
+        self.conn = _Counting(self.config.h11_max_incomplete_event_size or _HEAD_BYTES_MAX)
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait."""

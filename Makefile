@@ -25,7 +25,7 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 
 # The proofs and a few others are half of the time: where there are two cores, both halves run at
 # once.
-FEW := $(patsubst %,tests/test_%.py,docs evidence examples frames_merging lockstep views)
+FEW := $(patsubst %,tests/test_%.py,conversations docs evidence examples frames_merging http_client lockstep views)
 
 proofs: .venv/installed
 	$(BIN)/python -m pytest tests/proof $(FEW)

@@ -48,6 +48,9 @@ from perdure.store.flusher import Flusher
 
 __all__ = ["Medium"]
 
+_LEASES_MAX = 16
+"""So often a lease may end under one commit: each restart of the server ends it."""
+
 _PAGE = 1_000
 _POLL_SECONDS = 0.1
 _RENEWING_SECONDS = 1.0
@@ -198,7 +201,7 @@ class Medium(Refusing):
                 )
             except StaleWriter as error:
                 tries += 1
-                if tries > 1:
+                if tries > _LEASES_MAX:
                     raise
                 records = records[self._again(lease, error, records) :]
                 if not records:

@@ -61,13 +61,18 @@ class Root:
         try:
             return self._read(folder)
         except FileNotFoundError:
-            if folder.stat("sessions") is not None:
-                raise UnsafeFile(
-                    os.path.join(self.path, _NAME),
-                    "is missing, and there are sessions beside it",
-                    hint=_RESTORE,
-                ) from None
-            raise
+            if folder.stat("sessions") is None:
+                raise
+        # A first writer writes the description and then makes the folder: whoever looked between
+        # the two finds the description now.
+        try:
+            return self._read(folder)
+        except FileNotFoundError:
+            raise UnsafeFile(
+                os.path.join(self.path, _NAME),
+                "is missing, and there are sessions beside it",
+                hint=_RESTORE,
+            ) from None
 
     def make(self) -> Folder:
         """The root folder, created where missing; durable before anything is put into it."""

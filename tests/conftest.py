@@ -13,6 +13,7 @@ from perdure.backends.directory import DirectoryBackend
 from perdure.durable import crash
 from tests.agreement import disagreements
 from tests.command_line import Line
+from tests.postgres.fixtures import fresh_schema, postgres  # noqa: F401 - fixtures of all tests
 from tests.support import SOAK
 
 SEED_KEY = pytest.StashKey[int]()

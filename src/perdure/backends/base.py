@@ -220,6 +220,11 @@ class Backend(ABC):
         """Absolute path of the folder for what belongs to the medium; None without one."""
         return None
 
+    @property
+    def database(self) -> object | None:
+        """The server that the catalogs of this medium share; None where they are files."""
+        return None
+
     def revisions(self) -> Iterator[tuple[str, str]]:
         """Id and revision of every session, as in `entries`, but no header need be read."""
         return ((entry.id, entry.revision) for entry in self.entries())

@@ -24,6 +24,8 @@ SCHEMES: dict[str, tuple[str, str]] = {
     "dir": ("perdure.backends.directory", "DirectoryBackend"),
     "memory": ("perdure.backends.memory", "MemoryBackend"),
     "none": ("perdure.backends.null", "NullBackend"),
+    "postgres": ("perdure.backends.postgres", "PostgresBackend"),
+    "postgresql": ("perdure.backends.postgres", "PostgresBackend"),
     "sqlite": ("perdure.backends.sqlite", "SqliteBackend"),
 }
 """Scheme to module and class. A plain path means `dir`."""
@@ -74,7 +76,14 @@ def _class_of(scheme: str) -> Callable[..., Backend]:
         module, name = SCHEMES[scheme]
         # A child that was forked in the middle of an import would wait for it for ever.
         with undivided():
-            found: Callable[..., Backend] = getattr(import_module(module), name)
+            try:
+                found: Callable[..., Backend] = getattr(import_module(module), name)
+            except ModuleNotFoundError as error:
+                if (error.name or "").startswith("perdure"):
+                    raise
+                reason = f"{scheme}: needs {error.name}, which is not installed"
+                hint = "pip install 'perdure[postgres]'"
+                raise InvalidValue("location", reason, hint=hint) from error
         return found
     others = entry_points(group=ENTRY_POINTS)
     for entry in others:

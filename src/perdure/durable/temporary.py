@@ -60,8 +60,10 @@ class Gathered(NamedTuple):
 
 
 @contextmanager
-def gathered(parts: Iterable[bytes], folder: str) -> Iterator[Gathered]:
+def gathered(parts: Iterable[bytes], folder: str | None) -> Iterator[Gathered]:
     """All bytes of a source: a few MiB in memory, more in a file in `folder` that has no name.
+
+    Without a folder it is that of the system for temporary files.
 
     Raises:
         StorageFull, StorageUnavailable: there is no room for them.
@@ -74,7 +76,7 @@ def gathered(parts: Iterable[bytes], folder: str) -> Iterator[Gathered]:
             try:
                 file.write(part)
             except OSError as error:
-                raise translated(error, folder) from error
+                raise translated(error, folder or tempfile.gettempdir()) from error
             digest.update(part)
             size += len(part)
         yield Gathered(file, digest.hexdigest(), size)

@@ -40,7 +40,7 @@ _NO_LOG = "0" * 64
 """In place of a header's digest: what was known before counts for no log any more."""
 
 
-class _Form(Protocol):
+class Form(Protocol):
     """Where the rows are kept."""
 
     unreadable: str | None
@@ -104,14 +104,20 @@ class Evidence:
     A namespace is one text of the caller's choice; "" is the root namespace.
     """
 
-    def __init__(self, folder_path: str | None, *, runtime: Runtime = SYSTEM) -> None:
-        """Keep it in `evidence.sqlite` in an existing folder, or in memory if that is None."""
+    def __init__(
+        self,
+        folder_path: str | None,
+        *,
+        runtime: Runtime = SYSTEM,
+        form: "Form | None" = None,
+    ) -> None:
+        """Keep it in `evidence.sqlite` in an existing folder, in a `form`, or else in memory."""
         self._folder_path = folder_path
         self._runtime = runtime
-        self._made: _Form | None = _Memory() if folder_path is None else None
+        self._made: Form | None = form or (_Memory() if folder_path is None else None)
 
     @property
-    def _form(self) -> _Form:
+    def _form(self) -> Form:
         if self._made is not None or self._folder_path is None:
             return self._made or _Memory()
         # Only now: who needs no evidence should start without SQLite. A child that was forked in

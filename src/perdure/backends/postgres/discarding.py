@@ -1,0 +1,228 @@
+"""The trash: sessions change their state, and whoever moves one says so until it is done."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from psycopg import errors
+
+from perdure.backends.base import Backend, Trashed
+from perdure.backends.postgres.cells import cell
+from perdure.backends.postgres.leases import Leases
+from perdure.backends.postgres.presence import Presence
+from perdure.backends.postgres.reading import Found, discarded, find, trashed
+from perdure.databases.postgres import NotMade, Server, Unsure, Work
+from perdure.errors import (
+    PerdureError,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    StorageUnavailable,
+)
+from perdure.model.header import check_id
+from perdure.runtime import Runtime
+
+__all__ = ["DiscardingBackend", "remove"]
+
+T = TypeVar("T")
+
+_WHICH = "namespace = %s AND session = %s"
+_BUSY = f"SELECT builder FROM @sessions WHERE {_WHICH} AND state = 'deleted' FOR UPDATE"
+
+
+def remove(work: Work, mine: tuple[str, int]) -> None:
+    """Remove all rows of a session, and of the logs that were replaced in it."""
+    kept = f"SELECT log FROM @asides WHERE {_WHICH} AND log IS NOT NULL"
+    for each in (*(log for (log,) in work.rows(kept, *mine)), mine[1]):
+        for table in (
+            "records",
+            "blob_parts",
+            "blobs",
+            "aside_parts",
+            "asides",
+            "derived",
+            "tails",
+            "sessions",
+        ):
+            work.run(f"DELETE FROM @{table} WHERE {_WHICH}", mine[0], each)
+
+
+class DiscardingBackend(Backend):
+    """The half of the backend that deletes."""
+
+    _server: Server
+    _runtime: Runtime
+    _presence: Presence
+    _leases: Leases
+    _namespace: str
+
+    @abstractmethod
+    def _find(self, session: str) -> Found: ...
+
+    @abstractmethod
+    def _ask(self, question: Callable[[Work], T], nothing: T) -> T: ...
+
+    def discard(self, session: str, then: Callable[[Trashed], None]) -> Trashed:
+        hold = self._leases.take(session, self._find(session).number)
+        try:
+            found = self._find(session)
+            now = self._runtime.now_ms()
+            hold.change(
+                lambda work: work.run(
+                    "UPDATE @sessions SET state = 'deleted', deleted_at = %s, builder = %s"
+                    f" WHERE {_WHICH} AND state IN ('stored', 'deleted')",
+                    now,
+                    hold.entered,
+                    *found.mine,
+                )
+            )
+            told = trashed(found, now)
+            try:
+                then(told)
+            finally:
+                self._moved(found.number)
+            return told
+        finally:
+            hold.release()
+
+    def _moved(self, number: int) -> None:
+        """Whoever moved it is done; if this is not told, their end tells it."""
+        with suppress(PerdureError, NotMade, Unsure):
+            self._server.change(
+                lambda work: work.run(
+                    f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
+                    self._namespace,
+                    number,
+                    self._presence.id,
+                ),
+                synced=False,
+                repeatable=True,
+            )
+
+    def trash(self) -> Iterator[Trashed]:
+        nothing: list[Found] = []
+        found = self._ask(lambda work: discarded(work, self._namespace), nothing)
+        return iter([trashed(each, each.deleted_at or 0) for each in found])
+
+    def restore(self, session: str, then: Callable[[], None]) -> None:
+        check_id(session)
+        number = self._last(session)
+        with self._moving(session, number) as writer:
+
+            def restore(work: Work) -> None:
+                taken = find(work, self._namespace, session)
+                if isinstance(taken, Found):
+                    if taken.number == number:
+                        return
+                    raise SessionExists(session)
+                changed = work.run(
+                    "UPDATE @sessions SET state = 'stored', deleted_at = NULL"
+                    f" WHERE {_WHICH} AND state = 'deleted' AND builder = %s",
+                    self._namespace,
+                    number,
+                    writer,
+                )
+                if not changed:
+                    raise SessionNotFound(session)
+                # Nobody writes or deletes it before `then` was called.
+                work.run(
+                    "UPDATE @tails SET revision = revision + 1, epoch = epoch + 1, owner = %s,"
+                    f" hold = 'restored', since = %s WHERE {_WHICH}",
+                    writer,
+                    self._runtime.now_ms(),
+                    self._namespace,
+                    number,
+                )
+
+            try:
+                self._changed(restore)
+            except errors.UniqueViolation:
+                raise SessionExists(session) from None
+            try:
+                then()
+            finally:
+                self._given_back(number, writer)
+
+    def _last(self, session: str) -> int:
+        """The number of what was deleted last under an id."""
+
+        def question(work: Work) -> int | None:
+            if isinstance(find(work, self._namespace, session), Found):
+                raise SessionExists(session)
+            found = work.row(
+                "SELECT session FROM @sessions WHERE namespace = %s AND state = 'deleted'"
+                " AND id = %s ORDER BY deleted_at DESC, session DESC LIMIT 1",
+                self._namespace,
+                cell(session),
+            )
+            return None if found is None else int(found[0])
+
+        number = self._ask(question, None)
+        if number is None:
+            raise SessionNotFound(session)
+        return number
+
+    def _given_back(self, number: int, writer: int) -> None:
+        with suppress(PerdureError, NotMade, Unsure):
+            self._server.change(
+                lambda work: work.run(
+                    f"UPDATE @tails SET owner = NULL, hold = NULL, since = NULL WHERE {_WHICH}"
+                    " AND owner = %s AND hold = 'restored'",
+                    self._namespace,
+                    number,
+                    writer,
+                ),
+                synced=False,
+                repeatable=True,
+            )
+
+    def _changed(self, change: Callable[[Work], None]) -> None:
+        try:
+            self._server.change(change, repeatable=True)
+        except Unsure as error:
+            reason = "the answer to the commit was lost"
+            told = StorageUnavailable(self._server.place, reason, hint="look, and try again")
+            told.uncertain = told.retryable = True
+            raise told from error
+
+    @contextmanager
+    def _moving(self, session: str, number: int) -> Iterator[int]:
+        """Nobody else restores or removes a deleted session while this lasts."""
+        writer = self._presence.enter()
+        try:
+
+            def claim(work: Work) -> None:
+                found = work.row(_BUSY, self._namespace, number)
+                if found is None:
+                    raise SessionNotFound(session)
+                if self._leases.builder_lives(work, found[0]):
+                    raise SessionBusy(session)
+                work.run(
+                    f"UPDATE @sessions SET builder = %s WHERE {_WHICH}",
+                    writer,
+                    self._namespace,
+                    number,
+                )
+
+            try:
+                self._server.change(claim)
+            except (NotMade, Unsure) as error:
+                # Whether it is claimed or not: nothing was done yet.
+                raise SessionBusy(session) from error
+            try:
+                yield writer
+            finally:
+                self._moved(number)
+        finally:
+            self._presence.leave()
+
+    def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
+        number = int(trashed.place)
+        try:
+            with self._moving(trashed.id, number):
+                first(trashed)
+                self._changed(lambda work: remove(work, (self._namespace, number)))
+        except SessionNotFound:
+            return False
+        return True

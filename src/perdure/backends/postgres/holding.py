@@ -1,0 +1,374 @@
+"""What a writer holds of a session: its epoch, its number, its position; and all that changes a log.
+
+Every change names the epoch at which the session was taken. Whoever takes it next raises the epoch,
+so that a writer that was stopped, cut off or declared dead changes no row any more.
+"""
+
+from collections.abc import Callable, Sequence
+
+import psycopg
+from psycopg import errors
+
+from perdure.backends.base import Hold
+from perdure.backends.postgres.cells import (
+    COLUMNS,
+    TYPES,
+    Row,
+    rows_of,
+    text,
+)
+from perdure.backends.postgres.presence import Presence
+from perdure.databases.postgres import NotMade, Server, Unsure, Work
+from perdure.durable import crash
+from perdure.errors import (
+    KeyConflict,
+    PerdureError,
+    SessionClosed,
+    StaleWriter,
+    StorageUnavailable,
+)
+from perdure.model.header import Header
+from perdure.model.record import Position, Record
+
+__all__ = ["PostgresHold", "own"]
+
+_MOVE = (
+    "UPDATE @tails SET tail_seq = %s, tail_hash = %s, size = %s, revision = revision + 1"
+    " WHERE namespace = %s AND session = %s AND tail_seq = %s AND tail_hash = %s AND epoch = %s"
+)
+"""The compare-and-set of a commit, and its fence."""
+
+_ONE = (
+    f"WITH moved AS ({_MOVE} RETURNING 1) INSERT INTO @records ({COLUMNS})"
+    " SELECT %s, %s, %s, %s, %s, %s, %s, %s::bytea, %s::bytea, %s::bytea, %s::bytea FROM moved"
+)
+_SOME = (
+    f"WITH moved AS ({_MOVE} RETURNING 1) INSERT INTO @records ({COLUMNS})"
+    " SELECT %s, %s, r.* FROM moved, unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[],"
+    " %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[]) r"
+)
+_COPY = f"COPY @records ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
+_COPIED_FROM = 10
+"""From so many records on, COPY takes less time than one statement that holds them all."""
+
+_TAIL = "SELECT tail_seq, tail_hash, size, epoch FROM @tails WHERE namespace = %s AND session = %s"
+
+NEVER = Position(-2, "")
+"""Where a hold stands that was not settled: no log stands there."""
+
+
+class PostgresHold(Hold):
+    """The right to write one session.
+
+    Attributes:
+        number: of its log in the tables; 0 if it is not there yet.
+        epoch: at which the session was taken.
+        token: what tells this hold from others of the same process.
+        header: of a session that is being built; else None.
+
+    """
+
+    def __init__(self, session: str, namespace: str, server: Server, presence: Presence) -> None:
+        """Nothing is held yet."""
+        self.session = session
+        self.namespace = namespace
+        self.server = server
+        self.presence = presence
+        self.number = 0
+        self.epoch = 0
+        self.token = server.runtime.token(8)
+        self.header: Header | None = None
+        self.abandon: Callable[[], None] | None = None
+        self.entered = 0
+        self._pid = server.runtime.pid()
+        self._live = True
+        self._size = 0
+        self._position = NEVER
+        self._pending: Position | None = None
+        self._dead = False
+
+    @property
+    def mine(self) -> tuple[str, int]:
+        """The beginning of each of its keys."""
+        return self.namespace, self.number
+
+    @property
+    def position(self) -> Position:
+        """Where the log stands by the last commit.
+
+        A signal may come between a commit and the note of it; the server tells then.
+        """
+        pending = self._pending
+        if pending is not None:
+            found = self._tail()
+            if found is not None and found[0] == pending:
+                self._position, self._size = found[:2]
+            self._pending = None
+        return self._position
+
+    @property
+    def dead(self) -> bool:
+        """A commit failed in a way that leaves open whether it happened."""
+        return self._dead
+
+    def _tail(self) -> tuple[Position, int, int] | None:
+        try:
+            return self.server.read(self.tail_of)
+        except NotMade:
+            return None
+
+    def tail_of(self, work: Work) -> tuple[Position, int, int] | None:
+        """Where the log stands, its size, and the epoch of whoever holds it."""
+        found = work.row(_TAIL, *self.mine)
+        return None if found is None else (Position(found[0], found[1]), found[2], found[3])
+
+    def check(self) -> None:
+        """See `Hold.check`."""
+        if not self._live:
+            raise SessionClosed(self.session, "this writer was closed")
+        if self._pid != self.server.runtime.pid():
+            raise SessionClosed(self.session, "this writer belongs to the parent process")
+
+    # --- the end of it ---------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """See `Hold.release`."""
+        if not self._live:
+            return
+        self._live = False
+        if self._pid != self.server.runtime.pid():
+            return
+        try:
+            abandon, self.abandon = self.abandon, None
+            if abandon is not None:
+                abandon()
+            if self.epoch:
+                self._give_back()
+        finally:
+            if self.entered:
+                self.presence.leave()
+
+    def _give_back(self) -> None:
+        # Unsynced: who loses power with it is gone, and is seen to be.
+        try:
+            self.server.change(
+                lambda work: work.run(
+                    "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
+                    " WHERE namespace = %s AND session = %s AND epoch = %s",
+                    *self.mine,
+                    self.epoch,
+                ),
+                synced=False,
+                repeatable=True,
+            )
+        except (PerdureError, NotMade):
+            # It runs out by itself.
+            return
+        self.presence.changed(self.number)
+
+    def __del__(self) -> None:
+        """A writer that was dropped without being closed must not block the next one."""
+        if getattr(self, "_live", False) and self.epoch:
+            # Not here: a collection may come while the connections are being used.
+            other = object.__new__(PostgresHold)
+            other.__dict__.update(self.__dict__)
+            self._live = False
+            self.presence.drop(other.release)
+
+    def begin(self, number: int, position: Position, size: int = 0) -> None:
+        """Stand at a place in a log."""
+        self.number, self._position, self._size = number, position, size
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def commit(self, expected: Position, records: Sequence[Record]) -> None:
+        """See `Backend.commit`."""
+        self.check()
+        before = self.position
+        if expected != before:
+            raise StaleWriter(self.session, f"this writer stands at {before.seq}")
+        if self._dead:
+            raise StorageUnavailable(self.server.place, "an earlier commit failed half-way")
+        rows, size = rows_of(self.namespace, self.number, records, self._size)
+        after = records[-1].position
+        self._pending = after
+        try:
+            self._commit(rows, (*after, size, *self.mine, *before, self.epoch), after)
+        except Exception:
+            self._pending = None
+            raise
+        self._position, self._size = after, size
+        self._pending = None
+        self.presence.changed(self.number)
+
+    def _commit(self, rows: Sequence[Row], move: tuple[object, ...], after: Position) -> None:
+        """Send it until it is known what came of it, or the time-out has passed."""
+        attempts = None
+        sent = False
+        while True:
+            try:
+                with self.server.direct() as work:
+                    if sent and self._happened(work, after):
+                        return
+                    sent = True
+                    self._send(work, rows, move)
+                return
+            except (Unsure, psycopg.Error) as error:
+                if isinstance(error, psycopg.Error) and not self.server.again(error):
+                    raise self._meaning(error, rows) from error
+                attempts = attempts or self.server.attempts()
+                if not attempts.pause():
+                    self._dead = sent
+                    raise self._unknown(error, uncertain=sent) from error
+
+    def _happened(self, work: Work, after: Position) -> bool:
+        """Whether what was sent is stored; if it is, it is durable when this returns.
+
+        Raises:
+            Unsure: it is stored, and whether a standby has it is not known.
+
+        """
+        found = self.tail_of(work)
+        if found is None or found[0] != after or found[2] != self.epoch:
+            return False
+        # Found here it may still be missing on the standbys, if the wait for them was cut short.
+        # What is committed after it is acknowledged only when they have both.
+        self.server.warned(work.connection)
+        work.cursor.execute("BEGIN")
+        if self.server.address.pooled:
+            work.cursor.execute("SET LOCAL synchronous_commit = on")
+        work.run(
+            "UPDATE @tails SET revision = revision + 1"
+            " WHERE namespace = %s AND session = %s AND epoch = %s",
+            *self.mine,
+            self.epoch,
+        )
+        self.server.commit(work)
+        return True
+
+    def _send(self, work: Work, rows: Sequence[Row], move: tuple[object, ...]) -> None:
+        server = self.server
+        crash.point("postgres.begun")
+        if len(rows) < _COPIED_FROM and not server.address.pooled:
+            server.warned(work.connection)
+            if len(rows) == 1:
+                changed = work.run(_ONE, *move, *rows[0], prepare=True)
+            else:
+                columns = [list(column) for column in zip(*rows, strict=True)][2:]
+                changed = work.run(_SOME, *move, *rows[0][:2], *columns, prepare=True)
+            crash.point("postgres.committed")
+            if changed != len(rows):
+                raise self._stale(self.tail_of(work))
+            if server.warned(work.connection):
+                raise Unsure
+            return
+        server.warned(work.connection)
+        work.cursor.execute("BEGIN")
+        if server.address.pooled:
+            work.cursor.execute("SET LOCAL synchronous_commit = on")
+        if work.run(_MOVE, *move) != 1:
+            work.cursor.execute("ROLLBACK")
+            raise self._stale(self.tail_of(work))
+        work.copy(_COPY, TYPES, rows)
+        crash.point("postgres.changed")
+        server.commit(work)
+
+    def _stale(self, found: tuple[Position, int, int] | None) -> StaleWriter:
+        if found is None:
+            return StaleWriter(self.session, "it is not there any more")
+        if found[2] != self.epoch:
+            return StaleWriter(self.session, "another writer has taken it over")
+        return StaleWriter(self.session, f"it stands at {found[0].seq}, not where this writer does")
+
+    def _unknown(self, error: Exception, *, uncertain: bool) -> PerdureError:
+        cause = error.__cause__ if isinstance(error, Unsure) else error
+        if isinstance(cause, psycopg.Error):
+            told = self.server.told(cause)
+        else:
+            hint = "see the standbys: without one that answers no commit is durable"
+            told = StorageUnavailable(self.server.place, "no standby has confirmed it", hint=hint)
+        if isinstance(told, StorageUnavailable):
+            told.retryable = True
+            told.uncertain = uncertain
+        return told
+
+    def _meaning(self, error: psycopg.Error, rows: Sequence[Row]) -> Exception:
+        """What an error of a commit means: a key is there twice, rows stand behind the tail."""
+        if isinstance(error, errors.UniqueViolation):
+            return self.server.read(lambda work: self._conflict(work, rows, error))
+        if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
+            return StaleWriter(self.session, "its tables are not there any more")
+        return self.server.told(error)
+
+    def _conflict(self, work: Work, rows: Sequence[Row], error: psycopg.Error) -> Exception:
+        seen: dict[tuple[object, object], int] = {}
+        query = (
+            "SELECT seq FROM @records WHERE namespace = %s AND session = %s AND type = %s"
+            " AND key = %s"
+        )
+        for row in rows:
+            seq, kind, key = row[2], row[5], row[9]
+            if key is not None:
+                stored = [at for (at,) in work.rows(query, *self.mine, kind, key) if at != seq]
+                at = stored[0] if stored else seen.setdefault((kind, key), seq)
+                if at != seq:
+                    return KeyConflict(self.session, type=kind, key=text(key), seq=at)
+        reason = f"rows stand behind its tail: {' '.join(str(error).split())}"
+        return StaleWriter(self.session, reason)
+
+    # --- other changes ---------------------------------------------------------------------------
+
+    def change(
+        self, do: Callable[[Work], object], *, repeatable: bool = True, once: bool = False
+    ) -> None:
+        """Change what belongs to the session in one transaction, if it is still held.
+
+        Raises:
+            StaleWriter: it was taken over.
+            StorageUnavailable: with `uncertain`, whether it happened is not known.
+
+        """
+
+        def fenced(work: Work) -> None:
+            self.fence(work)
+            do(work)
+
+        self._sure(lambda: self.server.change(fenced, repeatable=repeatable, once=once))
+
+    def pass_by(self, do: Callable[[Work], object]) -> None:
+        """As `change`, but a loss of power may take it back."""
+
+        def fenced(work: Work) -> None:
+            self.fence(work)
+            do(work)
+
+        self._sure(lambda: self.server.change(fenced, synced=False))
+
+    def _sure(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except NotMade as error:
+            raise StaleWriter(self.session, "its tables are not there any more") from error
+        except Unsure as error:
+            raise self._unknown(error, uncertain=True) from error
+
+    def fence(self, work: Work) -> None:
+        """Make sure within a transaction that nobody takes the session over before its end.
+
+        Raises:
+            StaleWriter: somebody has.
+
+        """
+        if not self.epoch:
+            return
+        query = f"{_TAIL} FOR UPDATE"
+        found = work.row(query, *self.mine)
+        if found is None or found[3] != self.epoch:
+            raise self._stale(None if found is None else (NEVER, 0, found[3]))
+
+
+def own(hold: Hold) -> PostgresHold:
+    """The hold, if it was given by a backend of this kind."""
+    if not isinstance(hold, PostgresHold):
+        raise TypeError("this hold was given by another backend")
+    return hold

@@ -1,0 +1,70 @@
+"""What errors of the server and of the connection mean for those who call."""
+
+import psycopg
+from psycopg import errors
+
+from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
+
+__all__ = ["NotMade", "Unsure", "again", "lost", "meaning"]
+
+_LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25006", "53300", "55000"})
+"""Shut down, crashed, starting, idle for too long, demoted, too many clients, in recovery."""
+
+_AGAIN_STATES = frozenset({"40001", "40P01"})
+"""The transaction was rolled back so that others could go on."""
+
+_FULL_STATES = frozenset({"53100", "53200", "53400"})
+"""No room on the disk, in memory, or within a limit that an administrator set."""
+
+
+class NotMade(Exception):
+    """The tables are not there: nothing was ever stored."""
+
+
+class Unsure(Exception):
+    """A commit was sent, and its answer was lost: it may have happened."""
+
+
+def lost(error: BaseException) -> bool:
+    """Whether the connection is of no use any more, while another one may serve."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InternalError):
+        # Of the library itself: a connection that was closed under it.
+        return isinstance(error, psycopg.InterfaceError | errors.ReadOnlySqlTransaction)
+    state = error.sqlstate
+    return state is None or state.startswith("08") or state in _LOST_STATES
+
+
+def again(error: BaseException) -> bool:
+    """Whether the same transaction may go well if it is tried again."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _AGAIN_STATES
+
+
+def unmade(error: BaseException) -> bool:
+    """Whether the tables are not there."""
+    return isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
+
+
+def meaning(error: psycopg.Error, place: str) -> PerdureError:
+    """The error of the tree that stands for one of the driver.
+
+    A message of libpq never holds the password; it names hosts, users and databases.
+    """
+    said = " ".join(str(error).split()) or type(error).__name__
+    if error.sqlstate in _FULL_STATES:
+        return StorageFull(place, f"PostgreSQL: {said}")
+    if isinstance(error, errors.InsufficientPrivilege):
+        hint = "an owner of the tables grants it: `perdure postgres grant`"
+        return UnsafeFile(place, f"PostgreSQL: {said}", hint=hint)
+    told = StorageUnavailable(place, f"PostgreSQL: {said}", hint=_hint(error))
+    told.retryable = lost(error) or again(error) or isinstance(error, errors.LockNotAvailable)
+    return told
+
+
+def _hint(error: psycopg.Error) -> str:
+    if isinstance(error, errors.InvalidAuthorizationSpecification):
+        return "see user and password; PGPASSFILE or a service file keeps them out of the URL"
+    if isinstance(error, errors.InvalidCatalogName):
+        return "create the database, or name another one in the URL"
+    if lost(error):
+        return "see whether the server runs and takes connections from here; then try again"
+    return "the message is the server's own"

@@ -1,0 +1,1 @@
+"""PostgreSQL servers for tests: one, or a primary with its standbys."""

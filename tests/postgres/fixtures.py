@@ -1,0 +1,79 @@
+"""The server that all tests of a process share, and a place in it for each test."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    # Imported when they are needed: most runs of a few tests need no driver.
+    from tests.postgres.server import Server
+
+__all__ = ["LOCK_SECONDS", "fresh_schema", "postgres", "schemas", "schemas_of"]
+
+LOCK_SECONDS = 5.0
+"""How long the end of a test waits for transactions in its schemas."""
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["Server"]:
+    """Return a server that runs; it is made for the first test that asks for it."""
+    from tests.postgres.server import Server
+
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def fresh_schema(postgres: "Server") -> Iterator[Callable[[], str]]:
+    """Return what makes names of schemas; they are dropped after the test."""
+    with schemas(postgres) as fresh:
+        yield fresh
+
+
+@contextmanager
+def schemas(server: "Server") -> Iterator[Callable[[], str]]:
+    """Give names of schemas that do not exist; drop at the end those that do by then."""
+    names: list[str] = []
+
+    def fresh() -> str:
+        names.append(f"test_{secrets.token_hex(8)}")
+        return names[-1]
+
+    yield fresh
+    if names:
+        _drop(server, names)
+
+
+def _drop(server: "Server", names: list[str]) -> None:
+    import psycopg
+
+    # Whoever still holds a lock in one of them has left a transaction open.
+    options = f"-c lock_timeout={int(LOCK_SECONDS * 1000)} -c client_min_messages=warning"
+    with server.connect(options=options) as connection:
+        try:
+            connection.execute(f"DROP SCHEMA IF EXISTS {', '.join(names)} CASCADE".encode())
+        except psycopg.errors.LockNotAvailable:
+            open_ones = connection.execute(
+                "SELECT pid, state, query FROM pg_stat_activity "
+                "WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+            ).fetchall()
+            raise AssertionError(f"transactions were left open: {open_ones}") from None
+
+
+@contextmanager
+def schemas_of(server: "Server", within: Path) -> Iterator[Callable[[Path], str]]:
+    """Give each folder of a test a schema of its own, and its URL; drop them at the end."""
+    with schemas(server) as fresh:
+        known: dict[Path, str] = {}
+
+        def url_of(folder: Path) -> str:
+            assert folder == within or within in folder.parents
+            if folder not in known:
+                known[folder] = fresh()
+            return server.url(schema=known[folder])
+
+        yield url_of

@@ -41,6 +41,11 @@ class Slot(NamedTuple):
     length: int
     ctime_ns: int
 
+    def names(self, status: os.stat_result) -> bool:
+        """Whether a file with this status is the one, as the acknowledgement left it."""
+        known = (self.inode, self.length, self.ctime_ns)
+        return known == (status.st_ino, status.st_size, status.st_ctime_ns)
+
 
 def _pack(slot: Slot) -> bytes:
     body = _LAYOUT.pack(

@@ -215,6 +215,8 @@ class DirectoryBackend(RepairingBackend, DerivingBackend):
             deleted_at = trash.deleted_at(space, name)
             if deleted_at is not None:
                 raise SessionExists(session, deleted_at=deleted_at)
+            # Or a loss of power brings back the one that had the id, beside the new one.
+            trash.vouch(space)
 
     def _build(
         self, hold: DirectoryHold, header: Header, records: Iterable[Record], name: str
@@ -297,9 +299,7 @@ class DirectoryBackend(RepairingBackend, DerivingBackend):
             raise SessionNotFound(session)
         if slot is None:
             return Tail(None, settled=False, size=status.st_size)
-        known = (slot.inode, slot.length, slot.ctime_ns)
-        settled = known == (status.st_ino, status.st_size, status.st_ctime_ns)
-        return Tail(slot.position, settled=settled, size=status.st_size)
+        return Tail(slot.position, settled=slot.names(status), size=status.st_size)
 
     def entries(self) -> Iterator[Entry]:
         try:

@@ -130,6 +130,10 @@ class DirectoryHold(Hold):
             if slot is not None and slot.position != seen:
                 # Only where the lock did not keep the other writer out; its commit is no torn tail.
                 raise StaleWriter(self.session, "another writer wrote while it was verified")
+            if slot is None or not slot.names(log.status()):
+                # Whoever exchanged the log may have died before its name was durable: what is
+                # appended to this one would go with it.
+                self.folder.sync()
             self.sweep()
             content.sweep(self.folder)
             if log.size() > ending.end:

@@ -2,6 +2,10 @@
 
 Deleting and restoring are renames, so a session is in one place or the other. While a name has a
 folder in the trash that is not empty, its id is not given to a new session.
+
+What is not to be seen in the trash may still be there after a loss of power, if whoever moved it
+out died before that was durable. So nobody builds on its absence before it is: not who removes what
+was moved, nor who removes the folder that it stood in, nor who gives its id to a new session.
 """
 
 import re
@@ -24,6 +28,7 @@ __all__ = [
     "purge",
     "restore",
     "sweep",
+    "vouch",
 ]
 
 _TRASH = "trash"
@@ -150,26 +155,50 @@ def purge(
                     stack.enter_context(_alone(place, found.entry, session, runtime))
                 first()
                 # Out of sight: a part of a session shall not be taken for a session.
-                place.move(found.entry, trash, f"{_PURGING}{runtime.token()}")
+                hidden = f"{_PURGING}{runtime.token()}"
+                place.move(found.entry, trash, hidden)
                 trash.sync()
                 place.sync()
-                trash.remove_if_empty(found.name)
-            _sweep(trash)
+                _drop_place(space, trash, found.name)
+            trash.remove_tree(hidden)
     except FileNotFoundError:
         return False
     return True
 
 
+def _drop_place(space: Folder, trash: Folder, name: str) -> None:
+    """Remove the folder of a name from which everything was moved away, durably."""
+    with suppress(FileNotFoundError), space.child("sessions") as sessions:
+        if sessions.stat(name) is not None:
+            # It may have been restored by somebody who died before that was durable: the session
+            # would come back to a folder that is gone.
+            sessions.sync()
+    trash.remove_if_empty(name)
+
+
 def sweep(space: Folder) -> None:
-    """Remove what an interrupted `purge` left."""
+    """Remove what an interrupted `purge` left; nothing that is gone comes back after this."""
     with suppress(FileNotFoundError), space.child(_TRASH) as trash:
-        _sweep(trash)
-
-
-def _sweep(trash: Folder) -> None:
-    for left in trash.names():
-        if left.startswith(_PURGING):
+        for left in _hidden(trash):
             trash.remove_tree(left)
+
+
+def vouch(space: Folder) -> None:
+    """See to it that what was removed from the trash does not come back."""
+    with suppress(FileNotFoundError), space.child(_TRASH) as trash:
+        _hidden(trash)
+
+
+def _hidden(trash: Folder) -> list[str]:
+    """What was moved out of sight, and not removed yet; durably out of sight.
+
+    Whoever moved it may have died before. Nobody removes any of it before this, so where nothing is
+    left there is nothing to make up for.
+    """
+    left = [name for name in trash.names() if name.startswith(_PURGING)]
+    if left:
+        trash.sync()
+    return left
 
 
 def open_entry(space: Folder, found: Discarded) -> Folder:

@@ -10,6 +10,9 @@ ifneq ($(shell cat .venv/made-for 2>/dev/null),$(CURDIR))
 .PHONY: .venv/made-for
 endif
 
+# The tests start many processes; each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test browser proofs units lint soak bench docs requirements clean
@@ -27,11 +30,16 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 # once.
 FEW := $(patsubst %,tests/test_%.py,conversations docs evidence examples frames_merging http_client lockstep views)
 
+# What a killed process wrote is there afterwards, on a disk as in memory, and a loss of power is
+# played from what was asked of the disk. So the folders of the tests are in memory where there is
+# room; those of `make soak` are on the disk.
+PYTEST = TMPDIR="$$(sh tests/scratch.sh)" $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
+
 proofs: .venv/installed
-	$(BIN)/python -m pytest tests/proof $(FEW)
+	$(PYTEST) tests/proof $(FEW)
 
 units: .venv/installed .venv/browser
-	$(BIN)/python -m pytest --ignore=tests/proof $(addprefix --ignore=,$(FEW))
+	$(PYTEST) --ignore=tests/proof $(addprefix --ignore=,$(FEW))
 
 browser: .venv/browser ## find a Chromium for the tests, or install one
 

@@ -82,7 +82,11 @@ def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture(autouse=True)
-def second_reader(request: pytest.FixtureRequest, seed: int) -> Iterator[None]:
+def second_reader(
+    request: pytest.FixtureRequest,
+    seed: int,
+    tmp_path: Path,  # noqa: ARG001 - it may be removed at the end, but only after this
+) -> Iterator[None]:
     """After a test, read every directory store that it opened in two ways, which have to agree."""
     marker = request.node.get_closest_marker("reads_for_itself")
     if marker is not None:

@@ -108,7 +108,7 @@ def test_what_is_saved_is_listed_and_read(store: Store) -> None:
         first = session.save_artifact("plots/loss.png", b"old", "image/png")
         assert first[2:] == (3, "image/png", 0)
         session.save_artifact("plots/loss.png", io.BytesIO(b"new one"), agent="x", turn="t")
-        large = session.save_artifact("a.bin", [b"part"] * 700_000)
+        large = session.save_artifact("a.bin", [b"part" * 100] * 7_000)
         assert large.size == 2_800_000
     event = next(store.read_from("s", 1))
     assert (event.type, event.agent, event.turn) == ("artifact/saved", "x", "t")

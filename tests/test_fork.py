@@ -35,7 +35,7 @@ from perdure.runtime import SYSTEM
 from perdure.store import Store, forkpoint
 from tests.media import ALL, KEPT, contents, lines, open_medium, records
 from tests.sources import FORMAT, PLAIN
-from tests.support import scaled
+from tests.support import scaled, soaked
 
 Events = list[dict[str, Any]]
 
@@ -739,7 +739,7 @@ def test_nothing_is_left_of_one_that_failed(
         assert_fork(store, "c", "p", 13, own=2)
 
 
-@pytest.mark.parametrize("kind", ["raw", "zst", "sqlite"])
+@pytest.mark.parametrize("kind", ["zst", "sqlite", *soaked("raw")])
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, kind: str) -> None:
     """A fork of a log that is eight times as long takes no more memory."""
     peaks = []

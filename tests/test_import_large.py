@@ -25,6 +25,7 @@ from tests.sources import (
     session_of,
     text_of,
 )
+from tests.support import soaked
 
 MIB = 1024 * 1024
 A, B = record("a", 1), record("b", 2)
@@ -33,7 +34,7 @@ LONG = record("x", 5, "y" * (17 * MIB))
 START, REST = LONG[:-9], LONG[-9:]
 
 
-@pytest.fixture(params=["memory", "raw"])
+@pytest.fixture(params=["raw", *soaked("memory")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[perdure.Store]:
     with open_medium(request.param, tmp_path) as opened:
         yield opened

@@ -27,12 +27,13 @@ from tests.sources import (
     text_of,
     unpacked,
 )
+from tests.support import soaked
 
 PATHS = sorted(EVERY)
 NAMES = [path.relative_to(DATA).as_posix() for path in PATHS]
 
 
-@pytest.fixture(params=["zst", "raw", "memory", "sqlite"])
+@pytest.fixture(params=["zst", "sqlite", *soaked("raw", "memory")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[perdure.Store]:
     with open_medium(request.param, tmp_path) as opened:
         yield opened

@@ -26,6 +26,7 @@ from playwright.sync_api import (
 import perdure
 from perdure.http.paths import segment_of
 from perdure.http.tokens import Tokens
+from tests.support import soaked
 from tests.test_page import HOSTILE, everything, said
 
 SCRIPT = Path(__file__).parent / "browser" / "chromium.sh"
@@ -201,7 +202,7 @@ def test_the_link_logs_in_and_leaves_no_token_behind(watch: Watched, served: Ser
     assert cookie.get("sameSite") == "Strict"
 
 
-@both
+@pytest.mark.parametrize("watch", [True, *soaked(False)], indirect=True, ids=["scripts", "none"])
 def test_hostile_sessions_are_text(watch: Watched, served: Served) -> None:
     """No page of a session with hostile content runs, loads, opens or says anything of its own."""
     for number, text in enumerate(HOSTILE):
@@ -290,7 +291,7 @@ def test_the_keyboard_goes_through_the_page_in_its_order(watch: Watched, served:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", [320, 390, 1100])
+@pytest.mark.parametrize("width", [320, 1100, *soaked(390)])
 def test_nothing_is_wider_than_the_screen(
     watch: Watched, served: Served, tmp_path: Path, width: int, scheme: Scheme
 ) -> None:

@@ -17,7 +17,7 @@ from perdure.testing.copying import KINDS, SCENES, open_any
 from perdure.testing.crash import in_own_process
 from perdure.testing.ledger import Finding
 from tests.proof.summary import summarise
-from tests.support import SOAK, scaled
+from tests.support import SOAK, scaled, soaked
 
 pytestmark = pytest.mark.proof
 
@@ -145,7 +145,7 @@ def test_a_copy_that_keeps_less_is_found(
         in_own_process(KILL, folder=str(tmp_path), seed=seed, share=0.3, kinds=["raw"], opener=name)
 
 
-@pytest.mark.parametrize("kind", ["raw", "sqlite"])
+@pytest.mark.parametrize("kind", ["raw", *soaked("sqlite")])
 def test_a_copy_that_trusts_what_it_finds_is_found(tmp_path: Path, kind: str) -> None:
     """A copy that calls unchanged what nobody synced fails the proof."""
     opener = "tests.proof.test_copying:open_trusting"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.proof
 
 WRITERS, SEARCHERS = 4, 2
 HANDS = WRITERS + SEARCHERS
-OTHERS = 200
+OTHERS = scaled(500)
 ALONE = 300
 """Of so many texts it is asked where their own words stand."""
 PATIENCE = 60.0

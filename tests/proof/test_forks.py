@@ -17,7 +17,7 @@ from perdure.testing.crash import in_own_process
 from perdure.testing.ledger import Finding
 from perdure.testing.peers import Peer
 from tests.proof.summary import summarise
-from tests.support import SOAK, scaled
+from tests.support import SOAK, scaled, soaked
 from tests.test_fork import assert_fork
 
 pytestmark = pytest.mark.proof
@@ -149,7 +149,7 @@ def open_closing(path: str, kind: str, runtime: Runtime) -> Store:
         (open_closing, "the parent is not what it was"),
     ],
 )
-@pytest.mark.parametrize("kind", ["raw", "sqlite"])
+@pytest.mark.parametrize("kind", ["raw", *soaked("sqlite")])
 def test_a_fork_that_keeps_less_is_found(
     tmp_path: Path, seed: int, kind: str, opener: Callable[..., Store], found: str
 ) -> None:

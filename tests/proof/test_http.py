@@ -32,7 +32,7 @@ PHASES = "examples,coverage,fuzzing" if SOAK else "fuzzing"
 SHARED = ("shared", "plain")
 """Sessions of both encodings."""
 
-LOAD_SECONDS = 600.0 if SOAK else 6.0
+LOAD_SECONDS = 600.0 if SOAK else 4.0
 
 
 class Client:

@@ -17,6 +17,7 @@ from benchmarks import (
     appends,
     imports,
     memory,
+    postgres,
     reads,
     resume,
     searching,
@@ -38,6 +39,7 @@ def main() -> int:
         rows += _measured_sqlite(Path(name))
         rows += _measured_finding(Path(name))
         rows += section("a service under load", "loaded", "quiet", serving.serving())
+        rows += postgres.sections()
     print(f"\n{time.perf_counter() - started:.0f} s")
     if "--json" in sys.argv:
         print(json.dumps([row.as_dict() for row in rows]))

@@ -5,18 +5,23 @@ from typing import Any
 
 import perdure
 from perdure.model.record import BadRecordError, Record, decode_line
+from tests.postgres.fixtures import url_in
 
 FOLDERS = ("raw", "zst")
 FILES = ("bundle", "sqlite")
 KEPT = (*FOLDERS, *FILES)
 """What outlives the store object."""
 ALL = ("memory", *KEPT)
+SERVED = ("postgres",)
+"""What a server of the tests keeps; a test that opens it needs the fixture `postgres`."""
 
 
 def open_medium(kind: str, folder: Path, name: str = "store", **options: Any) -> perdure.Store:
     """Open the store of this kind and name in a folder; one in memory is new each time."""
     if kind == "memory":
         return perdure.open("memory:", **options)
+    if kind in SERVED:
+        return perdure.open(url_in(folder / name), **options)
     if kind in FILES:
         suffix = "perdure" if kind == "bundle" else kind
         return perdure.open(f"{kind}:{folder / name}.{suffix}", **options)

@@ -30,12 +30,12 @@ from perdure.errors import (
     SessionClosed,
 )
 from tests.lock_order import LockOrder
-from tests.support import SOAK
+from tests.postgres.fixtures import url_in
+from tests.support import soaked
 
-MEDIA = ("memory:", "folder zst", "folder raw", "sqlite:") if SOAK else ("folder zst", "sqlite:")
-"""The proofs have the others too."""
-
-KEPT = tuple(medium for medium in MEDIA if medium != "memory:")
+KEPT = ("folder zst", "postgres:", *soaked("folder raw", "sqlite:"))
+MEDIA = (*KEPT, *soaked("memory:"))
+"""The proofs have the others too, also where a tenth is drawn."""
 
 HOSTILE = [
     "..",
@@ -58,9 +58,16 @@ HOSTILE = [
 def open_at(medium: str, folder: Path, **more: Any) -> perdure.Store:
     if medium == "memory:":
         return perdure.open(medium, **more)
+    if medium == "postgres:":
+        return perdure.open(url_in(folder), **more)
     if medium == "sqlite:":
         return perdure.open(f"sqlite:{folder}/store.db", **more)
     return perdure.open(folder / "store", encoding=medium.removeprefix("folder "), **more)
+
+
+@pytest.fixture(autouse=True)
+def served(postgres: object) -> None:
+    """Have a server run until the last of these tests has ended."""
 
 
 @pytest.fixture(params=MEDIA)
@@ -433,7 +440,9 @@ def test_processes_post_while_another_runs_a_turn(tmp_path: Path, medium: str) -
     # heinzel 17
     with open_at(medium, tmp_path) as store:
         chat = Conversations(store).of("alice").create("r")
-        where = f"sqlite:{tmp_path}/store.db" if medium == "sqlite:" else str(tmp_path / "store")
+        where = {"sqlite:": f"sqlite:{tmp_path}/store.db", "postgres:": url_in(tmp_path)}.get(
+            medium, str(tmp_path / "store")
+        )
         with chat.turn() as turn:
             turn.take()
             children = [

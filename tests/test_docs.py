@@ -8,28 +8,58 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from perdure.cli.main import COMMANDS
 from perdure.views.providers import FORMATS
 from tests.homes import AGENTS
+from tests.postgres.fixtures import shared
+
+if TYPE_CHECKING:
+    from tests.postgres.server import Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 DESIGNS = sorted((ROOT / "src").rglob("DESIGN.md"))
 
+DATABASE = "agents"
+"""The database of the pages that need a server; libpq finds the server by its variables."""
 
-def snippets(page: Path) -> list[str]:
+ROLES = ("agent", "acme_agent")
+SERVED = f"postgresql:///{DATABASE}"
+
+
+def snippets(page: Path, language: str = "python") -> list[str]:
     return re.findall(
-        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
 
 
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Callable[[str], dict[str, str]]:
+    """Makes an environment for a program: with an empty database, if it names that."""
+
+    def environment(program: str) -> dict[str, str]:
+        if SERVED not in program:
+            return {**os.environ}
+        server: Server = request.getfixturevalue("postgres")
+        server.ask(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        server.ask(f"DROP ROLE IF EXISTS {', '.join(ROLES)}")
+        server.ask(f"CREATE DATABASE {DATABASE}")
+        where = {"PGHOST": str(server.sockets), "PGPORT": str(server.port), "PGUSER": "postgres"}
+        return {**os.environ, **where}
+
+    return environment
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_snippets_run_as_printed(page: Path, tmp_path: Path) -> None:
+def test_snippets_run_as_printed(
+    page: Path, tmp_path: Path, served: Callable[[str], dict[str, str]]
+) -> None:
     """The Python snippets of a page run in order, as one program, in an empty folder."""
     program = "\n".join(snippets(page))
     if not program:
@@ -38,6 +68,7 @@ def test_snippets_run_as_printed(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         cwd=tmp_path,
+        env=served(program),
         capture_output=True,
         text=True,
         check=False,
@@ -56,13 +87,26 @@ def said(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("importing.md", 4), ("keeping.md", 21), ("moving.md", 14)]
+    ("name", "store", "least"),
+    [
+        ("importing.md", "agent-sessions", 4),
+        ("keeping.md", "agent-sessions", 21),
+        ("moving.md", "agent-sessions", 14),
+        ("postgresql.md", SERVED, 11),
+    ],
 )
-def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: int) -> None:
+def test_commands_print_what_the_page_shows(
+    tmp_path: Path, name: str, store: str, least: int, served: Callable[[str], dict[str, str]]
+) -> None:
     """The commands of a page, run in order, say what stands below them."""
     page = ROOT / "docs" / name
     code = "\n".join(snippets(page))
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    place = served(code)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=place)
+    if store == SERVED:
+        with shared().connect(dbname=DATABASE) as connection:
+            for statement in "".join(snippets(page, "sql")).rstrip(";\n").split(";"):
+                connection.execute(statement.encode())
     # Not every machine has SQLite's own shell; that of apsw takes the same commands.
     for program, module in (("perdure", "perdure"), ("sqlite3", "apsw")):
         script = tmp_path / program
@@ -71,10 +115,10 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, name: str, least: in
     (tmp_path / "claude").write_text("#!/bin/sh\n")
     (tmp_path / "claude").chmod(0o755)
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in AGENTS},
+        **{name: value for name, value in place.items() if name not in AGENTS},
         "HOME": str(tmp_path),
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PERDURE_STORE": "agent-sessions",
+        "PERDURE_STORE": store,
     }
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

@@ -56,9 +56,12 @@ def half_a_turn(session: perdure.Session) -> None:
     session.send("room", "who is there?", sender="someone")
 
 
-@pytest.fixture(params=media.KEPT)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[perdure.Store]:
+@pytest.fixture(params=(*media.KEPT, *media.SERVED))
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres: object
+) -> Iterator[perdure.Store]:
     """A store of each kind that keeps something."""
+    del postgres  # runs until the last of these tests has ended
     with media.open_medium(request.param, tmp_path) as opened:
         yield opened
 

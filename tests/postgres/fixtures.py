@@ -1,5 +1,7 @@
 """The server that all tests of a process share, and a place in it for each test."""
 
+import hashlib
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +14,47 @@ if TYPE_CHECKING:
     # Imported when they are needed: most runs of a few tests need no driver.
     from tests.postgres.server import Server
 
-__all__ = ["LOCK_SECONDS", "fresh_schema", "postgres", "schemas", "schemas_of"]
+__all__ = [
+    "LOCK_SECONDS",
+    "fresh_schema",
+    "postgres",
+    "schemas",
+    "schemas_of",
+    "shared",
+    "url_in",
+]
 
 LOCK_SECONDS = 5.0
 """How long the end of a test waits for transactions in its schemas."""
 
 
+_shared: list["Server"] = []
+_URL = "PERDURE_TEST_POSTGRES"
+
+
+def shared() -> "Server":
+    """Return the server that runs for all tests of this process; started when it is asked for."""
+    if not _shared:
+        from tests.postgres.server import Server
+
+        _shared.append(Server().__enter__())
+        # For the processes that a test starts.
+        os.environ[_URL] = _shared[0].url()
+    return _shared[0]
+
+
+def url_in(folder: Path) -> str:
+    """Return the URL of a store that belongs to a folder of a test, the same each time."""
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:24]
+    return f"{os.environ.get(_URL) or shared().url()}&schema=in_{name}"
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["Server"]:
     """Return a server that runs; it is made for the first test that asks for it."""
-    from tests.postgres.server import Server
-
-    with Server() as server:
-        yield server
+    yield shared()
+    del os.environ[_URL]
+    _shared.pop().close()
 
 
 @pytest.fixture

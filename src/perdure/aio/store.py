@@ -361,6 +361,14 @@ class AsyncStore(
         """Another text after each change of the session's log, as `Store.revision`."""
         return await self._in_thread(self._store.revision, id)
 
+    async def watch(self, id: str, seen: str, seconds: float) -> str:
+        """Wait until a session changed, as `Store.watch`; other calls go on meanwhile."""
+        return await self._in_thread(self._store.watch, id, seen, seconds)
+
+    async def subscribe(self, id: str, told: Callable[[], None]) -> Callable[[], None] | None:
+        """Have `told` called, in any thread, after each change, as `Store.subscribe`."""
+        return await self._in_thread(self._store.subscribe, id, told)
+
     async def locate(self, session: Header | str) -> str | None:
         """Absolute path of a session's log, existing or not; None where there are no files."""
         return await self._in_thread(self._store.locate, session)

@@ -233,6 +233,15 @@ class Backend(ABC):
         """Opaque text that changes when sessions come or go; None if nobody can tell."""
         return None
 
+    def subscribe(self, session: str, told: Callable[[], None]) -> Callable[[], None] | None:
+        """Let `told` be called, by any thread, soon after each change of a session's log.
+
+        What is returned ends that. None: this medium tells nobody. One may go untold, so whoever is
+        told has to look now and then as well. `told` must neither wait nor raise.
+        """
+        del session, told  # most media have no way to tell
+        return None
+
     # --- content ---------------------------------------------------------------------------------
 
     @abstractmethod

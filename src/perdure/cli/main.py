@@ -35,6 +35,7 @@ COMMANDS = {
     "log": "log",
     "ls": "ls",
     "reindex": "reindex",
+    "postgres": "postgres",
     "repair": "repair",
     "restore": "restore",
     "resume": "resume",

@@ -30,6 +30,8 @@ class Place(NamedTuple):
         named = self.location
         if named.startswith(("http://", "https://")):
             named = named.partition("?")[0]
+        if named.startswith(("postgresql://", "postgres://")):
+            named = re.sub("://([^/@:]*):[^/@]*@", r"://\1@", named.partition("?")[0])
         if not self.parts:
             return named
         return f"namespace {' / '.join(self.parts)} of {named}"

@@ -14,6 +14,7 @@ import msgspec
 __all__ = [
     "BIGGEST",
     "Kinds",
+    "Unsound",
     "ask",
     "cell",
     "cells",
@@ -28,6 +29,9 @@ __all__ = [
 
 BIGGEST = 2**63 - 1
 _SMALLEST = -(2**63)
+
+Unsound = apsw.CorruptError
+"""What is raised for a cell that holds what no cell of ours does, in whichever database."""
 
 Kinds = type | tuple[type, ...]
 """What a cell may be."""

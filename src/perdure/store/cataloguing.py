@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.backends.base import Backend
 from perdure.catalog.contract import Catalog
@@ -22,7 +22,7 @@ from perdure.store.folding import Folds
 from perdure.store.indexer import Indexer, Unfollowed
 from perdure.store.indexing import Indexing
 from perdure.store.keywords import Keywords
-from perdure.store.marks import Marks
+from perdure.store.marks import Marking, Marks
 from perdure.store.nearness import Nearness
 from perdure.store.own_views import check_view
 from perdure.store.passage_texts import PassageTexts
@@ -30,6 +30,9 @@ from perdure.store.witness import Witness
 from perdure.views.builtin import BUILTIN
 from perdure.views.listing import ListingView
 from perdure.views.projection import Projection
+
+if TYPE_CHECKING:
+    from perdure.databases.postgres import Server
 
 __all__ = ["Cataloguing", "cataloguing_of", "unfollowed"]
 
@@ -113,7 +116,7 @@ class Cataloguing(NamedTuple):
             self.projection,
             pause=lambda: runtime.sleep(_PAUSE_SECONDS),
         )
-        marks = Marks(backend.beside, witness.namespace, runtime)
+        marks = _marks_of(backend, witness.namespace, runtime)
 
         def spare() -> Catalog:
             return SqliteCatalog(None, runtime=runtime)
@@ -123,12 +126,46 @@ class Cataloguing(NamedTuple):
 
 def unfollowed(backend: Backend, witness: Witness, runtime: Runtime) -> Unfollowed:
     """What stands for an indexer in a store that was opened without an index."""
-    beside = backend.beside
+    beside, namespace = backend.beside, witness.namespace
 
     def wanted() -> bool:
+        if backend.database is not None:
+            from perdure.store.server_marks import is_catalogued  # noqa: PLC0415 - see `_server_of`
+
+            return is_catalogued(_server_of(backend), namespace)
         return beside is not None and os.path.exists(f"{beside}/{NAME}")  # noqa: PTH110
 
-    return Unfollowed(Marks(beside, witness.namespace, runtime), wanted=wanted)
+    return Unfollowed(_marks_of(backend, namespace, runtime), wanted=wanted)
+
+
+def _marks_of(backend: Backend, namespace: str, runtime: Runtime) -> Marking:
+    if backend.database is None:
+        return Marks(backend.beside, namespace, runtime)
+    from perdure.store.server_marks import ServerMarks  # noqa: PLC0415 - see `_server_of`
+
+    return ServerMarks(_server_of(backend), namespace, runtime)
+
+
+def _server_of(backend: Backend) -> "Server":
+    """The server that keeps a catalog; what is imported for it comes with the extra `postgres`."""
+    from perdure.databases.postgres import Server  # noqa: PLC0415 - brings psycopg
+
+    if not isinstance(backend.database, Server):
+        shown = type(backend.database).__name__
+        raise InvalidValue("database", f"{shown} is no server that can keep a catalog")
+    return backend.database
+
+
+def _kept_by(backend: Backend, runtime: Runtime) -> tuple[Catalog, Vectors]:
+    """Where the catalog and the vectors of a medium are."""
+    if backend.database is None:
+        beside = backend.beside
+        return SqliteCatalog(beside, runtime=runtime), SqliteVectors(beside, runtime=runtime)
+    from perdure.catalog.postgres import PostgresCatalog  # noqa: PLC0415 - see `_server_of`
+    from perdure.embedding.postgres import PostgresVectors  # noqa: PLC0415 - see `_server_of`
+
+    server = _server_of(backend)
+    return PostgresCatalog(server, runtime=runtime), PostgresVectors(server, runtime=runtime)
 
 
 def cataloguing_of(
@@ -156,7 +193,6 @@ def cataloguing_of(
         check_spec(embedder)
     if not backend.persistent:
         return None
-    catalog = SqliteCatalog(backend.beside, runtime=runtime)
-    vectors = SqliteVectors(backend.beside, runtime=runtime)
+    catalog, vectors = _kept_by(backend, runtime)
     embedders = Embedders(embedder, vectors, runtime)
     return Cataloguing(catalog, Flusher(runtime), projection, vectors, embedders, embeds)

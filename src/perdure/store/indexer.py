@@ -24,7 +24,7 @@ from perdure.model.record import Record
 from perdure.runtime import Runtime
 from perdure.store.flusher import Flusher
 from perdure.store.indexing import Indexing
-from perdure.store.marks import Marks
+from perdure.store.marks import Marking
 from perdure.store.queue import Keys
 
 __all__ = [
@@ -90,7 +90,7 @@ class Unfollowed:
     What it writes is marked, and stays so until somebody reads it into theirs.
     """
 
-    def __init__(self, marks: Marks, *, wanted: Callable[[], bool]) -> None:
+    def __init__(self, marks: Marking, *, wanted: Callable[[], bool]) -> None:
         """`wanted` says whether there is an index that would miss it."""
         self._marks = marks
         self._wanted = wanted
@@ -131,7 +131,7 @@ class Indexer:
         self,
         backend: Backend,
         indexing: Indexing,
-        marks: Marks,
+        marks: Marking,
         flusher: Flusher,
         runtime: Runtime,
         *,
@@ -162,7 +162,8 @@ class Indexer:
         self._spare: Catalog | None = None
         self._indexing.catalog = self._main
         # What is kept in memory is made when somebody asks first, and followed from then on.
-        self._asked = self._backend.beside is not None
+        kept = self._backend.beside is not None or self._backend.database is not None
+        self._asked = kept
 
     @property
     def catalog(self) -> Catalog:

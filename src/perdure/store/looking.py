@@ -1,5 +1,6 @@
 """Sessions as they are found: the part of a store that writes nothing and waits for nobody."""
 
+import threading
 from abc import ABC
 from collections.abc import Callable, Collection, Iterator
 
@@ -8,6 +9,7 @@ from perdure.errors import InvalidValue, PerdureError, PersistenceDisabled, Sess
 from perdure.model.event import Event
 from perdure.model.header import Header
 from perdure.recovery.walk import Problem
+from perdure.runtime import Runtime
 from perdure.store.folding import Folds
 from perdure.store.inspection import Inspection, raw_lines
 from perdure.store.reading import Pages
@@ -25,6 +27,13 @@ from perdure.store.witness import Witness
 
 __all__ = ["Looking"]
 
+_POLL_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+"""Where the medium tells of changes: one may have gone untold."""
+
+_HEARD_SECONDS = 0.001
+"""What a call that changed nothing counts for."""
+
 # Named here because `Looking.list` hides the builtin inside the class.
 Entries = list[Entry]
 
@@ -36,6 +45,7 @@ class Looking(ABC):
     _folds: Folds
     _pages: Pages
     _retention: Retention
+    _runtime: Runtime
     _survey: Survey
     _witness: Witness
 
@@ -128,6 +138,45 @@ class Looking(ABC):
         """
         with self._retention.telling(id):
             return self._backend.revision(id)
+
+    def watch(self, id: str, seen: str, seconds: float) -> str:
+        """Wait until a session changed: its revision as soon as it is not `seen` any more.
+
+        After `seconds` the one that it has then, whatever that is. On a medium that tells of
+        changes (PostgreSQL) this returns some milliseconds after one, elsewhere it looks ten times
+        a second.
+
+        Raises:
+            SessionNotFound: there is none, or not any more.
+
+        """
+        moved = threading.Event()
+        end = self._backend.subscribe(id, moved.set)
+        pause, left = _POLL_SECONDS if end is None else _LOOK_SECONDS, seconds
+        try:
+            while True:
+                moved.clear()
+                found = self.revision(id)
+                if found != seen or left <= 0:
+                    return found
+                step = min(pause, left)
+                if end is None:
+                    self._runtime.sleep(step)
+                elif moved.wait(step):
+                    step = _HEARD_SECONDS
+                left -= step
+        finally:
+            if end is not None:
+                end()
+
+    def subscribe(self, id: str, told: Callable[[], None]) -> Callable[[], None] | None:
+        """Have `told` called, in any thread, soon after each change of a session.
+
+        It must neither wait nor raise, and one call may stand for many changes; look now and then
+        as well, since one may go untold. What is returned ends that; None: this medium tells
+        nobody (all but PostgreSQL), and `watch` looks for you.
+        """
+        return self._backend.subscribe(id, told)
 
     def locate(self, session: Header | str) -> str | None:
         """Absolute path of a session's log, existing or not; None where there are no files."""

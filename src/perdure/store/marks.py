@@ -8,7 +8,7 @@ it is found by looking at every log.
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from perdure.errors import PerdureError
 from perdure.model import values
 from perdure.runtime import Runtime
 
-__all__ = ["FOLDER", "Mark", "Marks"]
+__all__ = ["FOLDER", "Mark", "Marking", "Marks"]
 
 FOLDER = "writing"
 _BYTES_MAX = 16 * 1024
@@ -35,6 +35,19 @@ class Mark(NamedTuple):
 
     name: str
     session: str | None
+
+
+class Marking(Protocol):
+    """Where the marks of one namespace are kept."""
+
+    def set(self, session: str) -> str | None:
+        """See `Marks.set`."""
+
+    def clear(self, name: str | None) -> None:
+        """See `Marks.clear`."""
+
+    def all(self) -> Iterator[Mark]:
+        """See `Marks.all`."""
 
 
 class _Told(msgspec.Struct):

@@ -189,6 +189,8 @@ class Retention:
         about = self._witness.about_to_write(session)
         if not (about.seen or about.deleted or about.damage):
             raise SessionNotFound(session)
+        # What a purge that was cut short has moved must not come back once its tombstone is gone.
+        self._backend.sweep_trash()
         self._witness.drop(session)
         self._evidence.forget(self._namespace, session)
 

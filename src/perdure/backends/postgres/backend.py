@@ -17,7 +17,8 @@ from perdure.backends.postgres.evidence import ServerRows
 from perdure.backends.postgres.holding import PostgresHold, own
 from perdure.backends.postgres.keeping import KeepingBackend
 from perdure.backends.postgres.leases import Leases
-from perdure.backends.postgres.presence import Presence
+from perdure.backends.postgres.listening import Listener
+from perdure.backends.postgres.presence import Presence, told_as
 from perdure.backends.postgres.reading import (
     Found,
     disagreements,
@@ -42,6 +43,8 @@ __all__ = ["PostgresBackend"]
 
 T = TypeVar("T")
 
+_REMOVED = "what was staged was removed"
+
 
 class PostgresBackend(KeepingBackend, DiscardingBackend):
     """Sessions as rows of a PostgreSQL server."""
@@ -60,6 +63,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
         self._runtime = runtime
         self._server = Server(parse_address(f"{self.scheme}:{rest}"), runtime)
         self._presence = Presence(self._server)
+        self._listener = Listener(self._server)
         self._evidence = Evidence(None, runtime=runtime, form=ServerRows(self._server))
         self._enter(())
 
@@ -90,6 +94,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
         below._runtime = self._runtime
         below._server = self._server
         below._presence = self._presence
+        below._listener = self._listener
         below._evidence = self._evidence
         below._enter((*self._parts, part))
         return below
@@ -192,7 +197,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
         def sweep(work: Work) -> None:
             for number, builder in work.rows(query, self._namespace):
-                if not self._leases.builder_lives(work, builder):
+                if not self._leases.builder_lives(work, builder, surely=False):
                     remove(work, (self._namespace, number))
 
         with suppress(PerdureError, NotMade, Unsure):
@@ -211,15 +216,19 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
                 hold.release()
             raise
         hold.header, hold.abandon = None, None
-        self._presence.changed(hold.number)
+        self._presence.changed(self._namespace, header.id)
         return hold
 
     def _build(self, hold: PostgresHold, header: Header, records: Iterable[Record]) -> None:
         """Store the whole session in one transaction."""
         done: dict[str, tuple[int, Position, int]] = {}
+        # What can be gone through once is not sent again.
+        again = isinstance(records, Sequence)
 
         def build(work: Work) -> None:
             taken = find(work, self._namespace, header.id)
+            if "at" in done and isinstance(taken, Found) and self._is_ours(work, hold, taken):
+                return
             if taken is not None:
                 deleted_at = None if isinstance(taken, Found) else taken
                 raise SessionExists(header.id, deleted_at=deleted_at)
@@ -238,10 +247,24 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             )
             done["at"] = (number, position, size)
 
+        def confirm(work: Work) -> bool:
+            taken = find(work, self._namespace, header.id)
+            return isinstance(taken, Found) and self._is_ours(work, hold, taken)
+
         try:
-            self._server.change(build, once=True)
+            try:
+                self._server.change(build, repeatable=again, once=not again)
+            except StorageUnavailable as error:
+                taken = isinstance(error.__cause__, errors.UniqueViolation)
+                if not taken and error.reason != _REMOVED:
+                    raise
+                # Published meanwhile: by what was sent before, or by another one.
+                if "at" not in done or not self._confirmed(confirm):
+                    if not taken:
+                        raise
+                    raise SessionExists(header.id) from error
         except Unsure as error:
-            if not self._published_after_all(hold, header):
+            if not self._confirmed(confirm):
                 told = StorageUnavailable(
                     self._server.place,
                     "the answer to the commit was lost",
@@ -249,13 +272,26 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
                 )
                 told.uncertain = told.retryable = True
                 raise told from error
-        except StorageUnavailable as error:
-            if isinstance(error.__cause__, errors.UniqueViolation):
-                # Another one was published meanwhile.
-                raise SessionExists(header.id) from error
-            raise
         hold.begin(*done["at"])
         hold.epoch = 1
+
+    def _is_ours(self, work: Work, hold: PostgresHold, found: Found) -> bool:
+        """Whether a session is what this hold published, though the answer was lost."""
+        query = "SELECT hold FROM @tails WHERE namespace = %s AND session = %s AND epoch = 1"
+        return work.row(query, *found.mine) == (hold.token,)
+
+    def _confirmed(self, question: Callable[[Work], bool]) -> bool:
+        """The answer to a question about what was stored; if it is yes, it is on the standbys."""
+
+        def confirm(work: Work) -> bool:
+            if not question(work):
+                return False
+            self._server.mark(work)
+            return True
+
+        with suppress(PerdureError, NotMade, Unsure):
+            return self._server.change(confirm, repeatable=True)
+        return False
 
     def _published(self, work: Work, hold: PostgresHold, header: Header) -> int:
         """The row of a session that is published: that of its room, or a new one."""
@@ -269,30 +305,8 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             *hold.mine,
         )
         if not changed:
-            raise StorageUnavailable(self._server.place, "what was staged was removed")
+            raise StorageUnavailable(self._server.place, _REMOVED)
         return hold.number
-
-    def _published_after_all(self, hold: PostgresHold, header: Header) -> bool:
-        """Whether a session whose commit got no answer is stored, and on the standbys."""
-
-        def confirm(work: Work) -> bool:
-            found = find(work, self._namespace, header.id)
-            if not isinstance(found, Found):
-                return False
-            # What is committed after it is acknowledged only when the standbys have both.
-            return bool(
-                work.run(
-                    "UPDATE @tails SET revision = revision + 1"
-                    " WHERE namespace = %s AND session = %s AND epoch = 1 AND hold = %s",
-                    self._namespace,
-                    found.number,
-                    hold.token,
-                )
-            )
-
-        with suppress(PerdureError, NotMade, Unsure):
-            return self._server.change(confirm, repeatable=True)
-        return False
 
     def commit(self, hold: Hold, expected: Position, records: Sequence[Record]) -> None:
         own(hold).commit(expected, records)
@@ -344,6 +358,9 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def revision(self, session: str) -> str:
         return self._find(session).told
+
+    def subscribe(self, session: str, told: Callable[[], None]) -> Callable[[], None] | None:
+        return self._listener.subscribe(told_as(self._namespace, session), told)
 
     def locate(self, session: str) -> str | None:
         check_id(session)
@@ -400,5 +417,6 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def close(self) -> None:
         if not self._parts:
+            self._listener.close()
             self._presence.close()
             self._server.close()

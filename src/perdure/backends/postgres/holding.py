@@ -1,4 +1,4 @@
-"""What a writer holds of a session: its epoch, its number, its position; and all that changes a log.
+"""What a writer holds of a session: its epoch, its number, its position; and how it appends.
 
 Every change names the epoch at which the session was taken. Whoever takes it next raises the epoch,
 so that a writer that was stopped, cut off or declared dead changes no row any more.
@@ -18,7 +18,7 @@ from perdure.backends.postgres.cells import (
     text,
 )
 from perdure.backends.postgres.presence import Presence
-from perdure.databases.postgres import NotMade, Server, Unsure, Work
+from perdure.databases.postgres import NotMade, Server, Unsure, Work, meaning
 from perdure.durable import crash
 from perdure.errors import (
     KeyConflict,
@@ -47,7 +47,6 @@ _SOME = (
     " SELECT %s, %s, r.* FROM moved, unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::text[],"
     " %s::bigint[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[]) r"
 )
-_COPY = f"COPY @records ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 _COPIED_FROM = 10
 """From so many records on, COPY takes less time than one statement that holds them all."""
 
@@ -149,7 +148,8 @@ class PostgresHold(Hold):
                 self.presence.leave()
 
     def _give_back(self) -> None:
-        # Unsynced: who loses power with it is gone, and is seen to be.
+        # Unsynced: who loses power with it is gone, and is seen to be. Where the server was waited
+        # for in vain already, and for the second time, nobody waits for it here.
         try:
             self.server.change(
                 lambda work: work.run(
@@ -160,11 +160,16 @@ class PostgresHold(Hold):
                 ),
                 synced=False,
                 repeatable=True,
+                patient=not self._dead,
             )
-        except (PerdureError, NotMade):
-            # It runs out by itself.
+        except NotMade:
             return
-        self.presence.changed(self.number)
+        except (PerdureError, Unsure):
+            # Until then this process, which lives, would keep it.
+            self._dead = True
+            self.presence.drop_later(self._give_back)
+            return
+        self.presence.changed(self.namespace, self.session)
 
     def __del__(self) -> None:
         """A writer that was dropped without being closed must not block the next one."""
@@ -191,87 +196,89 @@ class PostgresHold(Hold):
             raise StorageUnavailable(self.server.place, "an earlier commit failed half-way")
         rows, size = rows_of(self.namespace, self.number, records, self._size)
         after = records[-1].position
-        self._pending = after
         try:
-            self._commit(rows, (*after, size, *self.mine, *before, self.epoch), after)
+            self._commit(rows, (*after, size, *self.mine, *before, self.epoch))
+            self._position, self._size, self._dead = after, size, False
         except Exception:
-            self._pending = None
             raise
-        self._position, self._size = after, size
-        self._pending = None
-        self.presence.changed(self.number)
+        except BaseException:
+            # Not before: others who ask where the log stands are not made to wait for a commit.
+            self._pending = after
+            raise
+        self.presence.changed(self.namespace, self.session)
 
-    def _commit(self, rows: Sequence[Row], move: tuple[object, ...], after: Position) -> None:
+    def _commit(self, rows: Sequence[Row], move: tuple[object, ...]) -> None:
         """Send it until it is known what came of it, or the time-out has passed."""
-        attempts = None
-        sent = False
+        attempts = self.server.attempts()
+        # Whether what was sent may be stored, or may be yet.
+        doubtful = sent = False
         while True:
             try:
-                with self.server.direct() as work:
-                    if sent and self._happened(work, after):
+                with self.server.direct(attempts) as work:
+                    if doubtful and self._happened(work, rows):
                         return
                     sent = True
-                    self._send(work, rows, move)
-                return
+                    if self._send(work, rows, move):
+                        return
+                    # It may have been on its way until now.
+                    if doubtful and self._happened(work, rows):
+                        return
+                    raise self._stale(self.tail_of(work))
             except (Unsure, psycopg.Error) as error:
+                refused = isinstance(error, psycopg.Error) and meaning.refused(error)
+                doubtful = doubtful or (sent and not refused)
+                sent = False
+                self._dead = doubtful
                 if isinstance(error, psycopg.Error) and not self.server.again(error):
                     raise self._meaning(error, rows) from error
-                attempts = attempts or self.server.attempts()
                 if not attempts.pause():
-                    self._dead = sent
-                    raise self._unknown(error, uncertain=sent) from error
+                    raise self._unknown(error, uncertain=doubtful) from error
 
-    def _happened(self, work: Work, after: Position) -> bool:
+    def _happened(self, work: Work, rows: Sequence[Row]) -> bool:
         """Whether what was sent is stored; if it is, it is durable when this returns.
+
+        It is looked for itself: others may have taken the session over and written behind it.
 
         Raises:
             Unsure: it is stored, and whether a standby has it is not known.
 
         """
-        found = self.tail_of(work)
-        if found is None or found[0] != after or found[2] != self.epoch:
+        query = "SELECT 1 FROM @records WHERE namespace = %s AND session = %s AND seq = %s"
+        last = rows[-1]
+        if work.row(f"{query} AND line = %s", *self.mine, last[2], last[-1]) is None:
             return False
         # Found here it may still be missing on the standbys, if the wait for them was cut short.
         # What is committed after it is acknowledged only when they have both.
-        self.server.warned(work.connection)
-        work.cursor.execute("BEGIN")
-        if self.server.address.pooled:
-            work.cursor.execute("SET LOCAL synchronous_commit = on")
-        work.run(
-            "UPDATE @tails SET revision = revision + 1"
-            " WHERE namespace = %s AND session = %s AND epoch = %s",
-            *self.mine,
-            self.epoch,
-        )
-        self.server.commit(work)
+        self.server.confirm(work)
         return True
 
-    def _send(self, work: Work, rows: Sequence[Row], move: tuple[object, ...]) -> None:
+    def _send(self, work: Work, rows: Sequence[Row], move: tuple[object, ...]) -> bool:
+        """Store it; False if the log does not stand where it should, or is held by another one."""
         server = self.server
         crash.point("postgres.begun")
+        server.warned(work.connection)
         if len(rows) < _COPIED_FROM and not server.address.pooled:
-            server.warned(work.connection)
             if len(rows) == 1:
                 changed = work.run(_ONE, *move, *rows[0], prepare=True)
             else:
                 columns = [list(column) for column in zip(*rows, strict=True)][2:]
                 changed = work.run(_SOME, *move, *rows[0][:2], *columns, prepare=True)
-            crash.point("postgres.committed")
+            crash.point("postgres.appended")
             if changed != len(rows):
-                raise self._stale(self.tail_of(work))
+                return False
             if server.warned(work.connection):
                 raise Unsure
-            return
-        server.warned(work.connection)
+            return True
         work.cursor.execute("BEGIN")
         if server.address.pooled:
             work.cursor.execute("SET LOCAL synchronous_commit = on")
         if work.run(_MOVE, *move) != 1:
             work.cursor.execute("ROLLBACK")
-            raise self._stale(self.tail_of(work))
-        work.copy(_COPY, TYPES, rows)
-        crash.point("postgres.changed")
+            return False
+        work.insert("records", COLUMNS, TYPES, rows)
+        crash.point("postgres.appending")
         server.commit(work)
+        return True
 
     def _stale(self, found: tuple[Position, int, int] | None) -> StaleWriter:
         if found is None:

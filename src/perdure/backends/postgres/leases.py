@@ -1,9 +1,9 @@
-"""Taking the right to write: who has it, whether they are gone, and the epoch that shuts them out."""
+"""Taking the right to write: who has it, whether they are gone, and the epoch against them."""
 
 from typing import NamedTuple
 
 from perdure.backends.postgres.holding import PostgresHold
-from perdure.backends.postgres.presence import Presence, gone, wait_for
+from perdure.backends.postgres.presence import Presence, Sign, sign_of, wait_for
 from perdure.databases.postgres import Server, Unsure, Work
 from perdure.durable.locks import Holder
 from perdure.errors import SessionBusy, SessionNotFound, StorageUnavailable
@@ -11,6 +11,9 @@ from perdure.errors import SessionBusy, SessionNotFound, StorageUnavailable
 __all__ = ["Leases"]
 
 _STEP_SECONDS = 0.02
+_BROKEN_SECONDS = 0.3
+"""A writer whose connection broke makes another one within this, if it lives."""
+
 _STANDS = (
     "SELECT t.epoch, t.owner, t.hold, t.since FROM @tails t JOIN @sessions s"
     " ON s.namespace = t.namespace AND s.session = t.session"
@@ -29,6 +32,20 @@ class _Stands(NamedTuple):
     owner: int | None
     hold: str | None
     since: int | None
+
+
+class _Broken:
+    """A writer whose connection is gone, and since when that is seen."""
+
+    def __init__(self) -> None:
+        self.writer = 0
+        self._since = 0.0
+
+    def lasts(self, writer: int, now: float) -> bool:
+        """Whether it is so for long enough to believe that the writer has gone with it."""
+        if writer != self.writer:
+            self.writer, self._since = writer, now
+        return now - self._since >= _BROKEN_SECONDS
 
 
 class Leases:
@@ -61,16 +78,17 @@ class Leases:
         hold.number = number
         deadline = runtime.monotonic() + wait
         waited = False
+        broken = _Broken()
         try:
             while True:
-                who = self._try(hold, states)
+                who = self._try(hold, states, broken)
                 if who is None:
                     return hold
-                if not waited or runtime.monotonic() < deadline:
+                if not waited or broken.writer or runtime.monotonic() < deadline:
                     waited = self._wait(hold, who[0])
                     continue
-                owner, said = who
-                here = owner == self._presence.id
+                _, said = who
+                here = (said.pid, said.host) == (runtime.pid(), runtime.host())
                 raise SessionBusy(
                     session, pid=said.pid, host=said.host, since=said.since, here=here
                 )
@@ -87,7 +105,9 @@ class Leases:
         hold.check()
         return True
 
-    def _try(self, hold: PostgresHold, states: tuple[str, ...]) -> tuple[int, Holder] | None:
+    def _try(
+        self, hold: PostgresHold, states: tuple[str, ...], broken: _Broken
+    ) -> tuple[int, Holder] | None:
         """Take it if it is free; else who has it."""
         runtime = self._server.runtime
 
@@ -100,11 +120,15 @@ class Leases:
                 # The answer to the last try was lost.
                 hold.epoch = stands.epoch
                 return None
-            who = None
+            sign = None
             if stands.owner is not None:
-                who = self._alive(work, stands.owner)
-            if who is not None and stands.owner is not None:
-                return stands.owner, who._replace(since=stands.since)
+                sign = self._sign(work, stands.owner)
+            if sign is None or not sign.broken:
+                broken.writer = 0
+            if sign is not None and stands.owner is not None:
+                now = runtime.monotonic()
+                if not sign.broken or not broken.lasts(stands.owner, now):
+                    return stands.owner, sign.holder._replace(since=stands.since)
             taken = work.row(
                 _TAKE,
                 hold.entered,
@@ -126,15 +150,24 @@ class Leases:
             hint = "see the standbys: without one that answers no commit is durable"
             raise StorageUnavailable(self._server.place, "cannot commit", hint=hint) from error
 
-    def _alive(self, work: Work, owner: int) -> Holder | None:
+    def _sign(self, work: Work, owner: int) -> Sign | None:
         address = self._server.address
-        return gone(work, address.schema, address.lease, owner)
+        sign = sign_of(work, address.schema, address.lease, owner)
+        if owner == self._presence.id:
+            # Of this process, which lives, whatever became of its connection.
+            holder = Holder(self._server.runtime.pid()) if sign is None else sign.holder
+            return Sign(holder, broken=False)
+        return sign
 
     def holder(self, work: Work, owner: int, since: int | None) -> Holder | None:
         """Who writes a session that `owner` has; None if that one is gone."""
-        who = self._alive(work, owner)
-        return None if who is None else who._replace(since=since)
+        sign = self._sign(work, owner)
+        return None if sign is None or sign.broken else sign.holder._replace(since=since)
 
-    def builder_lives(self, work: Work, builder: int | None) -> bool:
-        """Whether somebody is in the middle of moving a session, or of building it."""
-        return builder is not None and self._alive(work, builder) is not None
+    def builder_lives(self, work: Work, builder: int | None, *, surely: bool = True) -> bool:
+        """Whether somebody is in the middle of moving a session, or of building it.
+
+        Without `surely`, also if there is only a chance that they go on.
+        """
+        sign = None if builder is None else self._sign(work, builder)
+        return sign is not None and not (sign.broken and surely)

@@ -12,7 +12,6 @@ from perdure.recovery.walk import Ending
 
 __all__ = ["fill", "insert_session", "keep_aside", "replace", "settle"]
 
-_COPY = f"COPY @records ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 _ASIDE_BYTES = 1024 * 1024
 
 
@@ -40,7 +39,7 @@ def fill(
     position, size = Position(-1, header.genesis), 0
     for batch in batches(records):
         rows, size = rows_of(namespace, number, batch, size)
-        work.copy(_COPY, TYPES, rows)
+        work.insert("records", COLUMNS, TYPES, rows)
         position = batch[-1].position
     return position, size
 
@@ -149,6 +148,7 @@ def replace(
 
     hold.change(change, repeatable=False, once=True)
     hold.begin(*stood[0])
+    hold.presence.changed(hold.namespace, hold.session)
 
 
 def _take_place(hold: PostgresHold, work: Work, header: Header) -> int:

@@ -7,29 +7,36 @@ has not renewed its row for the seconds of the lease. Nothing depends on this be
 was taken over finds another epoch at its next commit.
 """
 
+import hashlib
 import os
+import select
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
 
 from perdure.databases.forks import undivided
-from perdure.databases.postgres import NotMade, Server, Work
+from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.databases.postgres.work import expanded
 from perdure.durable.locks import Holder
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StorageUnavailable
+from perdure.runtime import SYSTEM
 
-__all__ = ["CHANNEL", "Presence", "gone", "wait_for"]
-
-CHANNEL = "perdure"
-"""The channel on which changed sessions are told of, with the schema as its suffix."""
+__all__ = ["Presence", "Sign", "channel_of", "sign_of", "told_as", "wait_for"]
 
 _IDLE_SECONDS = 5.0
+_AGAIN_SECONDS = 0.25
+"""After a connection that was not to be had."""
+
 _PROBE = "30ms"
-_NOTIFY_SECONDS = 0.01
+_LOCK_TIMEOUT = "2s"
+_NOTIFY_SECONDS = 0.05
+"""The first change is told of at once; those that follow it closely are told of together."""
+
 _TOLD_MAX = 200
 """So many sessions stand in one notification at most, which may have 8,000 bytes."""
 
@@ -44,11 +51,15 @@ _ENTER = (
 _BEAT = (
     f"UPDATE @writers SET beat_at = clock_timestamp(), incarnation = {_INCARNATION} WHERE id = %s"
 )
-_STATE = (
-    f"SELECT w.held AND w.incarnation = {_INCARNATION}, EXISTS ("
-    " SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted"
+# Exclusive: whoever waits for the end of a writer has the same lock for a moment, shared.
+_LOCKED = (
+    "FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock'"
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND l.classid = hashtext('perdure ' || %s)::oid AND l.objid = w.id::oid AND l.objsubid = 2),"
+    " AND l.classid = hashtext('perdure ' || %s)::oid AND l.objid = %s AND l.objsubid = 2"
+)
+_END_OTHERS = f"SELECT count(pg_terminate_backend(l.pid)) {_LOCKED} AND l.pid <> pg_backend_pid()"
+_STATE = (
+    f"SELECT w.held AND w.incarnation = {_INCARNATION}, EXISTS (SELECT 1 {_LOCKED}),"
     " w.beat_at < clock_timestamp() - make_interval(secs => %s), w.pid, w.host"
     " FROM @writers w WHERE w.id = %s"
 )
@@ -62,12 +73,12 @@ class Presence:
         self._server = server
         self._runtime = server.runtime
         server.closers.append(self.close)
+        server.forgetters.append(self._begin_in_child)
         self.reset()
 
     def reset(self) -> None:
         """Forget what belongs to another process."""
         self._mutex = threading.RLock()
-        self._wake = threading.Condition(self._mutex)
         self._id = 0
         self._holds = 0
         self._pid = self._runtime.pid()
@@ -75,6 +86,11 @@ class Presence:
         self._connection: psycopg.Connection[Any] | None = None
         self._changed: dict[str, None] = {}
         self._dropped: list[Callable[[], None]] = []
+        self._later: list[Callable[[], None]] = []
+        # The thread waits for the other end of this, and for its connection to break.
+        self._waking: socket.socket | None = None
+        self._woken: socket.socket | None = None
+        self._roused = False
 
     @property
     def id(self) -> int:
@@ -101,17 +117,24 @@ class Presence:
         """A hold has ended; the last one lets the thread go, a while later."""
         with self._mutex:
             self._holds -= 1
-            self._wake.notify_all()
+            self._rouse()
 
     def drop(self, release: Callable[[], None]) -> None:
         """Let somebody release a hold soon: its owner lost it without closing it."""
         self._dropped.append(release)
 
+    def drop_later(self, release: Callable[[], None]) -> None:
+        """Try again to release a hold, which failed just now."""
+        self._later.append(release)
+
     def tidy(self) -> None:
         """Release what was dropped."""
-        while self._dropped:
-            with suppress(PerdureError, IndexError):
-                self._dropped.pop()()
+        dropped, self._dropped = self._dropped, []
+        dropped += self._later
+        self._later = []
+        for release in dropped:
+            with suppress(PerdureError):
+                release()
 
     def _begin(self) -> None:
         runtime, held = self._runtime, not self._server.address.pooled
@@ -123,76 +146,161 @@ class Presence:
             found = work.row(_ENTER, *told)
             return int(found[0]) if found else 0
 
-        self._id = self._server.change(enter)
+        try:
+            self._id = self._server.change(enter, repeatable=True)
+        except (NotMade, Unsure) as error:
+            told_so = StorageUnavailable(self._server.place, "no standby has confirmed it")
+            told_so.retryable = True
+            raise told_so from error
         self._pid = runtime.pid()
         if held:
-            try:
-                self._connect()
-            except psycopg.Error as error:
-                self._id = 0
-                raise self._server.told(error) from error
-        self._thread = threading.Thread(target=self._live, name="perdure-lease", daemon=True)
+            self._connect_patiently()
+        self._waking, self._woken = socket.socketpair()
+        self._roused = False
+        for each in (self._waking, self._woken):
+            each.setblocking(False)
+        self._thread = threading.Thread(
+            target=self._live, args=(self._woken,), name="perdure-lease", daemon=True
+        )
         self._thread.start()
+
+    def _connect_patiently(self) -> None:
+        attempts = self._server.attempts()
+        while True:
+            try:
+                # A child that had the connection as well would keep it open.
+                with undivided():
+                    self._connect()
+            except psycopg.Error as error:
+                if not self._server.again(error) or not attempts.pause():
+                    self._id = 0
+                    raise self._server.told(error) from error
+            else:
+                return
 
     def _connect(self) -> None:
         connection = self._server.connect()
-        # A sign of life that is lost with the power is of somebody who is gone with it.
-        connection.execute("SET synchronous_commit = off")
-        connection.execute(
-            f"SELECT pg_advisory_lock({_LOCK})", (self._server.address.schema, self._id)
-        )
-        connection.execute(expanded(_BEAT, self._server.address.schema), (self._id,))
+        mine = (self._server.address.schema, self._id)
+        try:
+            # A sign of life that is lost with the power is of somebody who is gone with it.
+            connection.execute("SET synchronous_commit = off")
+            connection.execute(expanded(_BEAT, self._server.address.schema), (self._id,))
+            # The connection before this one broke, and the server may not have noticed.
+            connection.execute(_END_OTHERS, mine)
+            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            connection.execute(f"SELECT pg_advisory_lock({_LOCK})", mine)
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _live(self) -> None:
-        mine = threading.current_thread()
-        beat = self._server.address.lease / 4
-        idle = 0.0
-        while True:
-            with self._mutex:
-                if self._thread is not mine:
+    def _live(self, woken: socket.socket) -> None:
+        every = self._server.address.lease / 4
+        beat, told, held = 0.0, 0.0, SYSTEM.monotonic()
+        with woken:
+            while self._awaited(woken, beat):
+                now = SYSTEM.monotonic()
+                self.tidy()
+                held = now if self._holds else held
+                if now - held > _IDLE_SECONDS and self._ended():
                     return
-                if not self._changed and not self._dropped:
-                    self._wake.wait(min(beat, _IDLE_SECONDS))
-                if self._thread is not mine:
-                    return
-                idle = 0.0 if self._holds else idle + 1
-                if idle > 1:
-                    self._end()
-                    return
-                waits = bool(self._changed)
-            if waits:
-                # What is written meanwhile goes with it.
-                threading.Event().wait(_NOTIFY_SECONDS)
-            self.tidy()
-            with suppress(psycopg.Error, PerdureError, NotMade):
-                self._beat()
+                if self._changed and now - told < _NOTIFY_SECONDS:
+                    # What is written meanwhile goes with it.
+                    threading.Event().wait(_NOTIFY_SECONDS - (now - told))
+                due = now >= beat or self._broken
+                try:
+                    self._speak(beats=due)
+                except (psycopg.Error, PerdureError, NotMade):
+                    due, every_now = True, min(every, _AGAIN_SECONDS)
+                else:
+                    every_now = every
+                told = SYSTEM.monotonic()
+                beat = told + every_now if due else beat
 
-    def _beat(self) -> None:
+    @property
+    def _broken(self) -> bool:
+        return self._connection is None and not self._server.address.pooled
+
+    def _awaited(self, woken: socket.socket, beat: float) -> bool:
+        """Wait until there is something to do; False if another thread, or none, is to do it."""
+        left = max(0.0, min(beat - SYSTEM.monotonic(), _IDLE_SECONDS))
+        if self._changed or self._dropped:
+            left = 0.0
+        connection = self._connection
+        asked = select.poll()
+        asked.register(woken, select.POLLIN)
+        if connection is not None:
+            with suppress(psycopg.Error):
+                asked.register(connection.fileno(), select.POLLIN)
+        found = {fd for fd, _ in asked.poll(left * 1000)}
+        if woken.fileno() in found:
+            # In this order: who rouses between them has said before what there is to do.
+            self._roused = False
+            with suppress(BlockingIOError):
+                woken.recv(4096)
         with self._mutex:
-            changed, self._changed = [*self._changed], {}
-            id_ = self._id
-        if self._connection is None and not self._server.address.pooled:
-            self._connect()
+            if self._thread is not threading.current_thread():
+                return False
+            if connection is not None and found - {woken.fileno()}:
+                self._look(connection)
+            return True
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        """See whether a connection on which something came unasked is broken."""
+        try:
+            with undivided():
+                connection.pgconn.consume_input()
+        except psycopg.Error:
+            # Replaced at once: others believe that this process has ended.
+            self._connection = None
+            connection.close()
+
+    def _rouse(self) -> None:
+        """Let the thread look; called with the mutex held."""
+        if self._waking is not None and not self._roused:
+            self._roused = True
+            with suppress(BlockingIOError):
+                self._waking.send(b".")
+
+    def _ended(self) -> bool:
+        """End it, if nobody has come meanwhile."""
+        with self._mutex:
+            if self._holds or self._thread is not threading.current_thread():
+                return False
+            self._end()
+            return True
+
+    def _speak(self, *, beats: bool) -> None:
+        """Give a sign of life, and tell what was changed."""
+        if self._broken:
+            with undivided():
+                self._connect()
+        found, self._changed = self._changed, {}
+        changed = [*found]
+        if not beats and not changed:
+            return
         try:
             if self._connection is None:
                 with self._server.direct() as work:
-                    self._say(work, id_, changed)
+                    self._say(work, changed, beats=beats)
                 return
             with undivided():
                 work = Work(self._connection, self._server.address.schema)
-                self._say(work, id_, changed)
+                self._say(work, changed, beats=beats)
         except psycopg.Error:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+            for each in changed:
+                self._changed[each] = None
             raise
 
-    def _say(self, work: Work, id_: int, changed: list[str]) -> None:
-        work.run(_BEAT, id_)
-        channel = f"{CHANNEL}_{self._server.address.schema}"
+    def _say(self, work: Work, changed: list[str], *, beats: bool) -> None:
+        if beats:
+            work.run(_BEAT, self._id)
+        channel = channel_of(self._server.address.schema)
         for first in range(0, len(changed), _TOLD_MAX):
             told = " ".join(changed[first : first + _TOLD_MAX])
             work.rows("SELECT pg_notify(%s, %s)", channel, told)
@@ -202,6 +310,10 @@ class Presence:
         id_, self._id = self._id, 0
         connection, self._connection = self._connection, None
         self._thread = None
+        waking, self._waking = self._waking, None
+        if waking is not None:
+            # The thread sees the end of it, and closes the other one.
+            waking.close()
         forget = expanded("DELETE FROM @writers WHERE id = %s", self._server.address.schema)
         with suppress(PerdureError, psycopg.Error):
             if connection is not None:
@@ -214,12 +326,15 @@ class Presence:
 
     # --- what is told ----------------------------------------------------------------------------
 
-    def changed(self, number: int) -> None:
-        """Tell whoever listens that a session was changed, a moment later; never waited for."""
-        self._changed[str(number)] = None
+    def changed(self, namespace: str, session: str) -> None:
+        """Tell whoever listens that a session was changed, a moment later; never waited for.
+
+        Not within the commit: all that notify wait for each other at its end.
+        """
+        self._changed[told_as(namespace, session)] = None
         if self._mutex.acquire(blocking=False):
             try:
-                self._wake.notify_all()
+                self._rouse()
             finally:
                 self._mutex.release()
 
@@ -232,7 +347,14 @@ class Presence:
         with self._mutex:
             if self._id:
                 self._end()
-            self._wake.notify_all()
+
+    def _begin_in_child(self) -> None:
+        """What a parent holds is not its child's, who begins as one that holds nothing."""
+        self.detach()
+        for each in (self._waking, self._woken):
+            if each is not None:
+                each.close()
+        self.reset()
 
     def detach(self) -> None:
         """Let go of a connection that another process goes on using: not a byte is sent on it."""
@@ -240,25 +362,49 @@ class Presence:
         self._id, self._thread = 0, None
         if connection is not None and not connection.closed:
             with suppress(OSError, psycopg.Error):
-                nothing = os.open(os.devnull, os.O_RDWR)
-                try:
-                    os.dup2(nothing, connection.fileno())
-                finally:
-                    os.close(nothing)
+                # In the place of the socket comes one whose other end is closed.
+                nothing, end = socket.socketpair()
+                with nothing, end:
+                    os.dup2(nothing.fileno(), connection.fileno())
+
+
+def told_as(namespace: str, session: str) -> str:
+    """What stands for a session in a notification, which everybody in the database may read."""
+    name = f"{namespace} {session}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(name, digest_size=12).hexdigest()
+
+
+def channel_of(schema: str) -> str:
+    """The channel on which changed sessions of a schema are told of."""
+    return f"perdure_{schema}"
 
 
 # --- others -------------------------------------------------------------------------------------
 
 
-def gone(work: Work, schema: str, lease: float, writer: int) -> Holder | None:
-    """None if a writer is gone or has not given a sign of life for too long; else who it is."""
-    found = work.row(_STATE, schema, lease, writer)
+class Sign(NamedTuple):
+    """What is known of a writer that is not known to be gone.
+
+    Attributes:
+        holder: who it is.
+        broken: whether its connection is gone. Then its process is as well, or is about to make
+            another one.
+
+    """
+
+    holder: Holder
+    broken: bool
+
+
+def sign_of(work: Work, schema: str, lease: float, writer: int) -> Sign | None:
+    """None if a writer is gone or has not given a sign of life for too long."""
+    found = work.row(_STATE, schema, writer, lease, writer)
     if found is None:
         return None
     exact, there, silent, pid, host = found
-    if silent or (exact and not there):
+    if silent:
         return None
-    return Holder(pid, host, None)
+    return Sign(Holder(pid, host, None), broken=exact and not there)
 
 
 def wait_for(server: Server, writer: int) -> None:

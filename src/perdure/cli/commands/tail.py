@@ -10,12 +10,12 @@ from perdure.cli.exits import Exit
 from perdure.cli.lines import event_line
 from perdure.cli.options import json_option, opened
 from perdure.model.event import Event
-from perdure.runtime import SYSTEM
 from perdure.store import Store
 
 __all__ = ["command"]
 
-_POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.5
+"""So soon it is noticed that whoever wrote has let go."""
 
 
 @click.command("tail")
@@ -54,10 +54,11 @@ def _events(store: Store, id: str, many: int, *, follow: bool) -> Iterator[Event
     at = max(0, end + 1 - many)
     while True:
         # Asked before reading: what is written until the writer lets go is read in the last round.
+        seen = store.revision(id)
         written = store.inspect(id).holder is not None
         for event in store.read_from(id, at):
             at = event.seq + 1
             yield event
         if not written and not follow:
             return
-        SYSTEM.sleep(_POLL_SECONDS)
+        store.watch(id, seen, _LOOK_SECONDS)

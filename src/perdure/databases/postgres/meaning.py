@@ -5,7 +5,7 @@ from psycopg import errors
 
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 
-__all__ = ["NotMade", "Unsure", "again", "lost", "meaning"]
+__all__ = ["NotMade", "Unsure", "again", "lost", "meaning", "refused", "unmade"]
 
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25006", "53300", "55000"})
 """Shut down, crashed, starting, idle for too long, demoted, too many clients, in recovery."""
@@ -32,6 +32,12 @@ def lost(error: BaseException) -> bool:
         return isinstance(error, psycopg.InterfaceError | errors.ReadOnlySqlTransaction)
     state = error.sqlstate
     return state is None or state.startswith("08") or state in _LOST_STATES
+
+
+def refused(error: psycopg.Error) -> bool:
+    """Whether the server said that the statement failed: then nothing of it is stored."""
+    state = error.sqlstate
+    return state is not None and not state.startswith(("08", "57P"))
 
 
 def again(error: BaseException) -> bool:

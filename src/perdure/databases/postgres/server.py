@@ -1,7 +1,6 @@
 """The connections to a server: a pool, and what is tried again when one of them breaks."""
 
 import atexit
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -11,13 +10,13 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import IsolationLevel
 from psycopg.errors import Diagnostic
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from perdure.databases import forks
 from perdure.databases.forks import undivided
 from perdure.databases.postgres import meaning, migrations
 from perdure.databases.postgres.address import Address
 from perdure.databases.postgres.meaning import NotMade, Unsure
+from perdure.databases.postgres.pool import AllInUse, Connection, Pool
 from perdure.databases.postgres.work import Work
 from perdure.durable import crash
 from perdure.errors import PerdureError, StorageUnavailable
@@ -25,26 +24,13 @@ from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["Attempts", "Server"]
 
-# What goes wrong is raised where it matters; without this, Python would print it as well.
-logging.getLogger("psycopg").addHandler(logging.NullHandler())
-
 T = TypeVar("T")
 
 
-class Connection(psycopg.Connection[Any]):
-    """A connection that is closed without a word when nobody has it any more.
-
-    Who drops a store, a writer or a reader without closing it is not told off: what they held is
-    given back. In a forked child libpq is not called for what is the parent's.
-    """
-
-    def __del__(self, *_: Any) -> None:
-        """The library closes what is collected; it would warn here."""
-
-
 _STEP_SECONDS = 0.05
-_STEP_SECONDS_MAX = 1.0
-_IDLE_SECONDS = 60.0
+_STEP_SECONDS_MAX = 0.5
+_POOL_SECONDS_MIN = 1.0
+"""So long a connection that others use is waited for at least, whatever the time-out is."""
 
 
 class Attempts:
@@ -56,14 +42,20 @@ class Attempts:
         self._until = runtime.monotonic() + seconds
         self._step = _STEP_SECONDS
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left of the budget; 0 if none are."""
+        return max(0.0, self._until - self._runtime.monotonic())
+
     def pause(self) -> bool:
         """Wait a moment, longer each time; False if the time is up."""
-        if self._runtime.monotonic() >= self._until:
+        left = self.left
+        if not left:
             return False
         # Between half of the step and all of it: many writers of a server that comes back do not
         # all come at once.
         jitter = int(self._runtime.token(2), 16) / 0xFFFF
-        self._runtime.sleep(self._step * (0.5 + jitter / 2))
+        self._runtime.sleep(min(left, self._step * (0.5 + jitter / 2)))
         self._step = min(self._step * 2, _STEP_SECONDS_MAX)
         return True
 
@@ -77,9 +69,11 @@ class Server:
         self.runtime = runtime
         self.place = address.shown
         self._mutex = threading.RLock()
-        self._pool: ConnectionPool[Connection] | None = None
+        self._pool: Pool | None = None
         self._made = False
+        self._reached = False
         self.closers: list[Callable[[], None]] = []
+        self.forgetters: list[Callable[[], None]] = []
         self._warned: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
         _servers.add(self)
 
@@ -128,35 +122,23 @@ class Server:
             self._warned.discard(connection)
         return there
 
-    def _connections(self) -> "ConnectionPool[Connection]":
+    def _connections(self) -> Pool:
         pool = self._pool
         if pool is not None:
             return pool
         with self._mutex:
             if self._pool is None:
-                self._pool = ConnectionPool(
-                    self.address.conninfo,
-                    connection_class=Connection,
-                    kwargs={
-                        "autocommit": True,
-                        "prepare_threshold": None if self.address.pooled else 3,
-                    },
-                    min_size=0,
-                    max_size=self.address.connections,
-                    max_idle=_IDLE_SECONDS,
-                    timeout=max(self.address.timeout, 1.0),
-                    # Whoever waits for one waits on; the pool itself tries for this long at a time.
-                    reconnect_timeout=2.0,
-                    configure=self._configure,
-                    open=True,
-                    name="perdure",
-                )
+                self._pool = Pool(self.connect, self.address.connections, self.runtime)
             return self._pool
 
     @contextmanager
-    def _lent(self) -> Iterator[Connection]:
-        with self._connections().connection() as connection:
+    def _lent(self, seconds: float) -> Iterator[Connection]:
+        pool = self._connections()
+        connection = pool.take(max(seconds, _POOL_SECONDS_MIN))
+        try:
             yield connection
+        finally:
+            pool.give(connection)
 
     def close(self) -> None:
         """Close the idle connections; what is used meanwhile is closed by whoever uses it."""
@@ -181,6 +163,8 @@ class Server:
         """A thread of the parent may have held the mutex when it forked."""
         self._mutex = threading.RLock()
         self._pool = None
+        for forget in self.forgetters:
+            forget()
 
     # --- the tables ------------------------------------------------------------------------------
 
@@ -227,21 +211,22 @@ class Server:
         synced: bool = True,
         repeatable: bool = False,
         once: bool = False,
+        patient: bool = True,
     ) -> T:
         """Do something in one transaction, durable when this returns unless `synced` is false.
 
         It is tried again for as long as it certainly did not happen; with `repeatable`, also if
-        that is not known; with `once`, `do` is called once at most.
+        that is not known; with `once`, `do` is called once at most; without `patient`, never.
 
         Raises:
             Unsure: the answer to the commit was lost, or it may not have reached a standby.
             NotMade, FormatUnsupported, StorageFull, StorageUnavailable: nothing was done.
 
         """
-        begun = False
+        begun = doubtful = False
 
         def changed(connection: Connection) -> T:
-            nonlocal begun
+            nonlocal begun, doubtful
             work = Work(connection, self.address.schema)
             self._checked(work)
             self.warned(connection)
@@ -253,15 +238,43 @@ class Server:
                 elif self.address.pooled:
                     work.cursor.execute(_SYNCED_HERE)
                 result = do(work)
+                if doubtful and synced:
+                    self.mark(work)
                 crash.point("postgres.changed")
             except BaseException:
                 with suppress(psycopg.Error):
                     work.cursor.execute("ROLLBACK")
                 raise
-            self.commit(work, synced=synced)
+            try:
+                self.commit(work, synced=synced)
+            except Unsure:
+                doubtful = True
+                raise
             return result
 
-        return self._try(changed, unsure=repeatable, ended=lambda: begun)
+        attempts = self.attempts() if patient else Attempts(self.runtime, 0.0)
+        return self._try(changed, attempts, unsure=repeatable, ended=lambda: begun)
+
+    def confirm(self, work: Work) -> None:
+        """Return when all that this connection sees is durable, on the standbys as well.
+
+        Raises:
+            Unsure: that is not known.
+
+        """
+        self.warned(work.connection)
+        work.cursor.execute("BEGIN")
+        if self.address.pooled:
+            work.cursor.execute(_SYNCED_HERE)
+        self.mark(work)
+        self.commit(work)
+
+    def mark(self, work: Work) -> None:
+        """Let the end of a transaction wait for the standbys, whatever else it changed.
+
+        Where it comes after something that another one committed, they have that as well then.
+        """
+        work.cursor.execute(_MARKED)
 
     def commit(self, work: Work, *, synced: bool = True) -> None:
         """End a transaction.
@@ -283,33 +296,34 @@ class Server:
     def _try(
         self,
         use: Callable[[Connection], T],
+        attempts: Attempts | None = None,
         *,
         unsure: bool = False,
         ended: Callable[[], bool] = lambda: False,
     ) -> T:
-        attempts: Attempts | None = None
+        attempts = attempts or self.attempts()
         while True:
             try:
-                with undivided(), self._lent() as connection:
+                with undivided(), self._lent(attempts.left) as connection:
+                    self._reached = True
                     return use(connection)
             except Unsure:
-                attempts = attempts or self.attempts()
                 if not unsure or not attempts.pause():
                     raise
             except psycopg.Error as error:
                 if meaning.unmade(error):
                     self._made = False
                     raise NotMade from error
-                if ended() or not self.again(error):
+                if ended() or not self._reached or not self.again(error):
+                    # Who never came through has most likely named the wrong place.
                     raise self.told(error) from error
-                attempts = attempts or self.attempts()
                 if not attempts.pause():
                     raise self.told(error) from error
 
     def again(self, error: psycopg.Error) -> bool:
         """Whether what failed so may go well with another connection, or a moment later."""
-        # The pool has waited for its own time-out already.
-        if isinstance(error, PoolTimeout):
+        # It was waited for already.
+        if isinstance(error, AllInUse):
             return False
         return meaning.lost(error) or meaning.again(error)
 
@@ -319,11 +333,7 @@ class Server:
 
     def told(self, error: psycopg.Error) -> PerdureError:
         """What callers of perdure are told for an error of the driver."""
-        if isinstance(error, PoolTimeout):
-            try:
-                self.connect().close()
-            except psycopg.Error as why:
-                return meaning.meaning(why, self.place)
+        if isinstance(error, AllInUse):
             hint = "raise `connections` in the URL, or close what reads for long"
             told = StorageUnavailable(self.place, "all connections are in use", hint=hint)
             told.retryable = True
@@ -331,34 +341,45 @@ class Server:
         return meaning.meaning(error, self.place)
 
     @contextmanager
-    def direct(self) -> Iterator[Work]:
+    def telling(self) -> Iterator[None]:
+        """Let errors of the driver be told as those of the tree.
+
+        Raises:
+            NotMade: nothing was ever stored.
+            PerdureError: what the error stands for.
+
+        """
+        try:
+            yield
+        except psycopg.Error as error:
+            if meaning.unmade(error):
+                raise NotMade from error
+            raise self.told(error) from error
+
+    @contextmanager
+    def direct(self, attempts: Attempts | None = None) -> Iterator[Work]:
         """A pooled connection for a caller who looks after errors and transactions.
 
         Raises:
             psycopg.Error: of the connection, or of what is done with it.
 
         """
-        with undivided(), self._lent() as connection:
+        seconds = self.address.timeout if attempts is None else attempts.left
+        with undivided(), self._lent(seconds) as connection:
             yield Work(connection, self.address.schema)
 
     @contextmanager
     def snapshot(self) -> Iterator[Work]:
         """One state of everything, on a connection outside the pool, for as long as this lasts."""
-        try:
+        with self.telling():
             connection = self.connect()
-        except psycopg.Error as error:
-            raise self.told(error) from error
-        try:
-            connection.isolation_level = IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
-            connection.autocommit = False
-            yield Work(connection, self.address.schema)
-        except psycopg.Error as error:
-            if meaning.unmade(error):
-                raise NotMade from error
-            raise self.told(error) from error
-        finally:
-            connection.close()
+            try:
+                connection.autocommit = False
+                connection.read_only = True
+                connection.isolation_level = IsolationLevel.REPEATABLE_READ
+                yield Work(connection, self.address.schema)
+            finally:
+                connection.close()
 
 
 _SYNCED = (
@@ -370,6 +391,8 @@ _SYNCED_HERE = (
     " WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
 )
 _UNSYNCED = "SET LOCAL synchronous_commit = off"
+_MARKED = "SELECT pg_logical_emit_message(true, 'perdure', ''::text)"
+"""Writes something, whatever else is written: what wrote nothing waits for no standby."""
 
 _servers: "weakref.WeakSet[Server]" = weakref.WeakSet()
 

@@ -6,7 +6,13 @@ PostgreSQL's own texts hold neither NUL nor half a character. Each key begins wi
 that a policy on rows, or one day a distribution over servers, can go by it.
 """
 
-__all__ = ["STORE", "TENANTED"]
+from perdure.databases.postgres.catalog_tables import CATALOG, CATALOG_TENANTED
+from perdure.databases.postgres.vector_tables import VECTOR_TENANTED, VECTORS
+
+__all__ = ["PARTITION_SESSIONS", "STORE", "TENANTED"]
+
+PARTITION_SESSIONS = 100_000
+"""The records of so many sessions, by the order of their creation, stand in one partition."""
 
 _SESSIONS = (
     "CREATE TABLE @store (id text NOT NULL, created_at bigint NOT NULL)",
@@ -74,7 +80,7 @@ _RECORDS = (
     ) PARTITION BY RANGE (session)""",
     """CREATE UNIQUE INDEX record_keys ON @records (namespace, session, type, key)
         WHERE key IS NOT NULL""",
-    "CREATE TABLE @records_1 PARTITION OF @records FOR VALUES FROM (MINVALUE) TO (100000)",
+    f"CREATE TABLE @records_1 PARTITION OF @records FOR VALUES FROM (0) TO ({PARTITION_SESSIONS})",
     "CREATE TABLE @records_rest PARTITION OF @records DEFAULT",
 )
 
@@ -166,7 +172,7 @@ _COMPRESSION = tuple(
     for table, column in (("records", "line"), ("blob_parts", "bytes"), ("aside_parts", "bytes"))
 )
 
-STORE = (*_SESSIONS, *_RECORDS, *_BESIDE, *_EVIDENCE, *_COMPRESSION)
+STORE = (*_SESSIONS, *_RECORDS, *_BESIDE, *_EVIDENCE, *_COMPRESSION, *CATALOG, *VECTORS)
 """Version 1."""
 
 TENANTED = (
@@ -183,5 +189,7 @@ TENANTED = (
     "evidence_deletion",
     "evidence_damage",
     "evidence_acceptance",
+    *CATALOG_TENANTED,
+    *VECTOR_TENANTED,
 )
 """Tables whose rows belong to a namespace."""

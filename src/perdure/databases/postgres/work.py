@@ -1,6 +1,8 @@
 """Statements within one transaction, or one by one."""
 
+import itertools
 import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -57,9 +59,42 @@ class Work:
         """A statement for each of some rows, in few round trips."""
         self.cursor.executemany(expanded(statement, self._schema), rows)
 
-    def copy(self, statement: str, types: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Add rows by `COPY … FROM STDIN (FORMAT BINARY)`; `types` are those of the columns."""
+    def insert(
+        self, table: str, columns: str, types: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Add many rows by COPY, or where policies forbid that, by statements for many at once.
+
+        `types` are those of the columns; rows are taken one by one.
+        """
+        if self._restricted(table):
+            self._insert(table, columns, types, rows)
+            return
+        statement = f"COPY @{table} ({columns}) FROM STDIN (FORMAT BINARY)"
         with self._copy(expanded(statement, self._schema)) as copying:
             copying.set_types(types)
             for row in rows:
                 copying.write_row(row)
+
+    def _restricted(self, table: str) -> bool:
+        """Whether policies on rows hold for this role: there is no COPY into such a table."""
+        known = _restricted.get(self.connection)
+        if known is None:
+            found = self.row("SELECT row_security_active(%s)", f'"{self._schema}".{table}')
+            known = _restricted[self.connection] = bool(found and found[0])
+        return known
+
+    def _insert(
+        self, table: str, columns: str, types: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        lists = ", ".join(f"%s::{type_}[]" for type_ in types)
+        statement = f"INSERT INTO @{table} ({columns}) SELECT * FROM unnest({lists})"
+        taken = iter(rows)
+        while batch := list(itertools.islice(taken, _AT_ONCE)):
+            self.run(statement, *(list(column) for column in zip(*batch, strict=True)))
+
+
+_AT_ONCE = 500
+
+_restricted: "weakref.WeakKeyDictionary[psycopg.Connection[Any], bool]"
+_restricted = weakref.WeakKeyDictionary()
+"""What is known of the connections that are open: the role of one does not change."""

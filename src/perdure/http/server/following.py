@@ -1,12 +1,13 @@
 """Whoever follows a session is woken when it grows: at once by appends of this server, else soon.
 
-One task looks at each session that is followed, however many follow it: a stat, ten times a second.
+One task looks at each session that is followed, however many follow it: a stat, ten times a second,
+or when the medium says that there is something to be seen.
 Nothing is queued for anybody: who is slow reads on from where they are.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio.to_thread
@@ -17,6 +18,9 @@ from perdure.http.server.writers import Place
 __all__ = ["POLL_SECONDS", "Followed", "Following"]
 
 POLL_SECONDS = 0.1
+HINTED_SECONDS = 1.0
+"""Where the medium tells of changes, looking is for those that went untold."""
+
 _AGAIN_SECONDS = 5.0
 """After a look that failed in a way it should not."""
 
@@ -88,19 +92,44 @@ class Following:
     async def _look(self, key: tuple[tuple[str, ...], str], followed: Followed) -> None:
         # Nothing is like what was never looked at: what changed before the first look is told.
         seen = None
-        while self._followed.get(key) is followed:
-            try:
-                found = await anyio.to_thread.run_sync(
-                    _revision, followed.place, abandon_on_cancel=True, limiter=self._limiter
-                )
-            except Exception:  # noqa: BLE001 - whatever it is, others follow on
-                # The next look may do better; those who follow find out by reading.
-                _log.exception("a session could not be looked at")
-                found = None
-            if found is None or seen != found:
-                followed.wake()
-            seen = found
-            await asyncio.sleep(POLL_SECONDS if found is not None else _AGAIN_SECONDS)
+        hint = asyncio.Event()
+        end = self._subscribe(followed.place, hint)
+        try:
+            while self._followed.get(key) is followed:
+                hint.clear()
+                found = await self._revision(followed.place)
+                if found is None or seen != found:
+                    followed.wake()
+                seen = found
+                pause = POLL_SECONDS if end is None else HINTED_SECONDS
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        hint.wait(), pause if found is not None else _AGAIN_SECONDS
+                    )
+        finally:
+            if end is not None:
+                end()
+
+    def _subscribe(self, place: Place, hint: asyncio.Event) -> Callable[[], None] | None:
+        """Have the medium say when to look, if it can."""
+
+        def told() -> None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(hint.set)
+
+        with suppress(PerdureError):
+            return place.store.subscribe(place.id, told)
+        return None
+
+    async def _revision(self, place: Place) -> str | None:
+        try:
+            return await anyio.to_thread.run_sync(
+                _revision, place, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except Exception:  # noqa: BLE001 - whatever it is, others follow on
+            # The next look may do better; those who follow find out by reading.
+            _log.exception("a session could not be looked at")
+            return None
 
 
 def _revision(place: Place) -> str:

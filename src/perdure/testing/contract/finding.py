@@ -103,6 +103,31 @@ class Finding(ContractCase):
             session.append("x")
         changed()
 
+    def test_whoever_watches_sees_a_change(self, place: Place) -> None:
+        """Waiting ends with a change that another process made, told of or looked for."""
+        store, other = place.store(), place.store()
+        with other.create("s") as session:
+            session.append("x")
+            seen = store.revision("s")
+            heard = threading.Event()
+            end = store.subscribe("s", heard.set)
+            assert store.watch("s", seen, 0.0) == seen
+            changing = threading.Thread(target=session.append, args=("x",))
+            changing.start()
+            found = seen
+            for _ in range(1000):
+                if (found := store.watch("s", seen, 5.0)) != seen:
+                    break
+            changing.join()
+            assert found == store.revision("s") != seen
+            if end is not None:
+                # A medium that says it tells, does.
+                assert heard.wait(30)
+                end()
+        store.delete("s")
+        with pytest.raises(SessionNotFound):
+            store.watch("s", found, 0.0)
+
     def test_a_session_that_was_abandoned_leaves_nothing(self, store: Store) -> None:
         """A session created and closed without an append is gone; its id can be used again."""
         # deepseek-harness 33, 36

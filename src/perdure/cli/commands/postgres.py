@@ -1,0 +1,162 @@
+"""`perdure postgres`: what an owner of the tables of a PostgreSQL store does with them."""
+
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.backends import open_backend
+from perdure.cli import output
+from perdure.cli.options import Place, json_option
+from perdure.model.identity import namespace_key
+
+if TYPE_CHECKING:
+    from perdure.databases.postgres import Server
+
+__all__ = ["command"]
+
+_SCHEMES = ("postgresql", "postgres")
+
+
+@click.group("postgres", no_args_is_help=False)
+def command() -> None:
+    """Make and look after the tables of a PostgreSQL store.
+
+    The store is that of --store, such as postgresql://owner@host/database. Each of them takes
+    --json. JSON: see their help.
+    """
+
+
+def _server(ctx: click.Context, *, whole: bool = True) -> "Server":
+    """The server of the store, closed when the command ends.
+
+    Raises:
+        UsageError: the store is none of PostgreSQL, or a namespace of it was named.
+        InvalidValue: the extra is not installed.
+
+    """
+    place: Place = ctx.find_root().obj
+    if place.location.partition(":")[0] not in _SCHEMES:
+        message = "name a store in PostgreSQL: perdure --store postgresql://owner@host/db postgres"
+        raise click.UsageError(message, ctx=ctx)
+    if whole and place.parts:
+        message = "this is about the whole store; leave --namespace out"
+        raise click.UsageError(message, ctx=ctx)
+    from perdure.databases.postgres import Server
+
+    stack = ctx.with_resource(ExitStack())
+    backend = stack.enter_context(closing(open_backend(place.location)))
+    found = backend.database
+    if not isinstance(found, Server):
+        raise click.UsageError(f"{place} is no store in PostgreSQL", ctx=ctx)
+    return found
+
+
+@command.command("migrate")
+@json_option
+@click.pass_context
+def _migrate(ctx: click.Context, *, as_json: bool) -> None:
+    """Make the tables, or bring them to the version of this perdure.
+
+    Harmless when repeated. A role that may make tables has them made with its first session; for
+    others their owner calls this, and `perdure postgres grant`.
+
+    JSON: {from, to}, versions; from is 0 where there were no tables.
+    """
+    from perdure.databases.postgres.administration import migrate
+
+    before, now = migrate(_server(ctx))
+    if as_json:
+        output.document({"from": before, "to": now})
+    elif before == now:
+        output.line(f"the tables have version {now} already")
+    else:
+        output.line(f"the tables have version {now} now; they had {before or 'not been there'}")
+
+
+@command.command("status")
+@json_option
+@click.pass_context
+def _status(ctx: click.Context, *, as_json: bool) -> None:
+    """Print what there is: versions, sessions, and what each table takes.
+
+    JSON: {version, server, sessions, trash, writers, size, tables: [{name, rows, dead, size}]}.
+    Sizes are bytes; rows and dead (rows not cleaned up yet) are estimates of the server.
+    """
+    from perdure.databases.postgres.administration import status
+
+    found = status(_server(ctx))
+    if as_json:
+        tables = [each._asdict() for each in found.tables]
+        output.document({**found._asdict(), "tables": tables})
+        return
+    output.line(f"tables of version {found.version} in PostgreSQL {found.server}")
+    each = f", {found.size // found.sessions:,} bytes each" if found.sessions else ""
+    output.line(
+        f"{found.sessions:,} sessions, {found.trash:,} in the trash; {found.size:,} bytes{each}"
+    )
+    output.line(f"{found.writers:,} processes are there to write")
+    rows = [[each.name, *(f"{n:,}" for n in each[1:])] for each in found.tables]
+    output.table([["TABLE", "ROWS", "DEAD", "BYTES"], *rows], right=(1, 2, 3))
+
+
+@command.command("grant")
+@click.argument("role")
+@json_option
+@click.pass_context
+def _grant(ctx: click.Context, *, role: str, as_json: bool) -> None:
+    """Let ROLE read and write sessions, and change no table.
+
+    JSON: {role}.
+    """
+    from perdure.databases.postgres.administration import grant
+
+    grant(_server(ctx), role)
+    if as_json:
+        output.document({"role": role})
+    else:
+        output.line(f"{role} may read and write sessions")
+
+
+@command.command("tenant")
+@click.argument("role")
+@json_option
+@click.pass_context
+def _tenant(ctx: click.Context, *, role: str, as_json: bool) -> None:
+    """Let ROLE see the namespace of --namespace and all below it, and nothing else.
+
+    Switches row-level security on: from then on roles that are no tenants see nothing, but for the
+    owner of the tables. Without --namespace the role sees everything.
+
+    JSON: {role, namespace}.
+    """
+    from perdure.databases.postgres.administration import set_tenant
+
+    place: Place = ctx.find_root().obj
+    namespace = namespace_key(place.parts)
+    set_tenant(_server(ctx, whole=False), role, namespace)
+    if as_json:
+        output.document({"role": role, "namespace": namespace})
+    else:
+        output.line(f"{role} sees {namespace or 'everything'}")
+
+
+@command.command("maintain")
+@json_option
+@click.pass_context
+def _maintain(ctx: click.Context, *, as_json: bool) -> None:
+    """Make partitions for sessions to come, and empty those whose sessions are all gone.
+
+    For the owner of the tables, once a day or so.
+
+    JSON: {made, emptied, freed}: names of partitions, and bytes.
+    """
+    from perdure.databases.postgres.administration import maintain
+
+    done = maintain(_server(ctx))
+    if as_json:
+        output.document(done._asdict())
+        return
+    output.line(f"{len(done.made)} partitions made, {len(done.emptied)} emptied")
+    if done.freed:
+        output.line(f"{done.freed:,} bytes freed")

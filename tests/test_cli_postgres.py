@@ -1,0 +1,122 @@
+"""What the command line does with a store in PostgreSQL."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import perdure
+from perdure.cli.exits import Exit
+from perdure.cli.main import cli
+from perdure.runtime import SYSTEM
+from tests.media import assert_equal
+from tests.postgres.server import Server
+
+DELTAS: list[dict[str, Any]] = [
+    {"type": "assistant/delta", "turn": "t", "data": {"block": [0, {"text": f"word {n} "}]}}
+    for n in range(50)
+]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
+def told(*arguments: object, ends: Exit = Exit.OK) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == ends, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def url(postgres: Server, fresh_schema: Callable[[], str]) -> str:
+    return postgres.url(schema=fresh_schema())
+
+
+def test_sessions_are_copied_there_and_back(url: str, tmp_path: Path) -> None:
+    """What is copied to PostgreSQL and back has the same bytes, hashes, content and sub-agents."""
+    here, back = str(tmp_path / "here"), str(tmp_path / "back")
+    with perdure.open(here) as store:
+        with store.create("a") as session:
+            session.append("user/message", {"content": "hello"}, agent="main", turn="t", key="k")
+            session.append_many(DELTAS)
+            session.append("odd", {"big": 2**70, "half": "\ud800", "none": None, "nul": "\0"})
+            session.put_blob(b"x" * 10_000_000)
+        lineage = perdure.Parent("a", 0)
+        with store.create("\ud800 \0 odd/id", parent=lineage, origin="subagent", depth=1) as child:
+            child.append("note", "of a", key="\0 \udfff")
+    told("copy", here, url)
+    told("copy", url, back)
+    with perdure.open(here) as one, perdure.open(url) as two, perdure.open(back) as three:
+        ids = [entry.id for entry in one.list()]
+        assert sorted(entry.id for entry in two.list()) == sorted(ids)
+        for id in ids:
+            assert_equal(one, two, id)
+            assert_equal(two, three, id)
+    # Once more, and nothing is new.
+    assert not any(each.get("events") for each in told("copy", here, url)["sessions"])
+
+
+def test_the_everyday_commands_work_on_a_server(url: str) -> None:
+    """Listing, showing, searching, verifying, deleting and restoring are the same everywhere."""
+    with perdure.open(url) as store, store.create("a") as session:
+        session.append("user/message", {"content": "the quick brown fox"})
+    assert [each["id"] for each in told("--store", url, "ls")["sessions"]] == ["a"]
+    assert run("--store", url, "show", "a").exit_code == Exit.OK
+    assert [hit["session"] for hit in told("--store", url, "search", "quick fox")["hits"]] == ["a"]
+    assert run("--store", url, "verify").exit_code == Exit.OK
+    assert run("--store", url, "tail", "a").exit_code == Exit.OK
+    assert run("--store", url, "rm", "a").exit_code == Exit.OK
+    assert told("--store", url, "ls")["sessions"] == []
+    assert run("--store", url, "restore", "a").exit_code == Exit.OK
+    assert [each["id"] for each in told("--store", url, "ls")["sessions"]] == ["a"]
+
+
+def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server) -> None:
+    """Tables are made, rights and tenants given, partitions made and sizes told by commands."""
+    assert told("--store", url, "postgres", "migrate") == {"from": 0, "to": 1}
+    assert "already" in run("--store", url, "postgres", "migrate").output
+    role = f"cli_{SYSTEM.token(6)}"
+    postgres.ask(f"CREATE ROLE {role} LOGIN")
+    try:
+        assert told("--store", url, "postgres", "grant", role) == {"role": role}
+        tenant = told(
+            "--store", url, "--namespace", "team", "--namespace", "a", "postgres", "tenant", role
+        )
+        assert tenant == {"role": role, "namespace": "team/a"}
+        theirs = url.replace("postgres@", f"{role}@")
+        with perdure.open(theirs) as store:
+            store.namespace("team", "a").create("s").append("x", 1)
+        assert told("--store", url, "ls")["sessions"] == []
+        status = told("--store", url, "postgres", "status")
+        assert (status["version"], status["sessions"]) == (1, 1)
+        assert "records_1" in run("--store", url, "postgres", "status").output
+        assert told("--store", url, "postgres", "maintain")["made"] == ["records_2", "records_3"]
+        assert run("--store", theirs, "postgres", "maintain").exit_code == Exit.FAILED
+    finally:
+        postgres.ask(f"DROP OWNED BY {role}")
+        postgres.ask(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("name", ["migrate", "status", "maintain"])
+def test_other_stores_have_no_tables(tmp_path: Path, name: str) -> None:
+    """For a store that is none of PostgreSQL the commands say what they are for."""
+    result = run("--store", tmp_path, "postgres", name)
+    assert result.exit_code == Exit.USAGE
+    assert "postgresql://" in result.output
+
+
+def test_a_password_stays_out_of_what_is_printed(postgres: Server) -> None:
+    """A message about a store that cannot be reached, or is empty, holds no password."""
+    url = postgres.tcp_url(schema="never_made")
+    assert postgres.password in url
+    for arguments in (["ls"], ["show", "x"], ["postgres", "status"], ["--namespace", "n", "ls"]):
+        result = run("--store", url, *arguments)
+        assert postgres.password not in result.output + result.stderr
+    wrong = url.replace(postgres.password, "hunter2x")
+    result = run("--store", wrong, "ls")
+    assert result.exit_code == Exit.FAILED
+    assert "hunter2x" not in result.output + result.stderr

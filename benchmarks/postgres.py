@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import apsw
 import psycopg
 from msgspec.structs import replace
+from psycopg import sql
 
 import perdure
 from benchmarks.appends import SHORT
@@ -47,12 +48,13 @@ from benchmarks.searching import (
 )
 from benchmarks.session import EVENTS_PER_TURN, turn_events
 from benchmarks.table import Row, at_most, section
-from perdure.backends.postgres.cells import COLUMNS, TYPES, cell, rows_of
+from perdure.backends.postgres.cells import COLUMNS, TYPES, rows_of
 from perdure.catalog import parse
 from perdure.catalog.contract import Catalog, Change, Filters, Listed
 from perdure.catalog.postgres import PostgresCatalog, putting
 from perdure.catalog.query import Query
 from perdure.cli.demonstration import SAMPLES
+from perdure.databases.cells import cell
 from perdure.databases.postgres import Server, administration, parse_address
 from perdure.databases.postgres.tables import PARTITION_SESSIONS
 from perdure.databases.postgres.work import Work
@@ -161,10 +163,10 @@ class _Lines:
     def __init__(self, url: str) -> None:
         address = parse_address(url)
         self.connection = psycopg.connect(address.conninfo, autocommit=True)
-        self._query = (
-            f"SELECT line FROM {address.schema}.records WHERE session = 1 AND namespace = ''"  # noqa: S608 - our name
-            " AND seq >= %s ORDER BY seq"
-        ).encode()
+        self._query = sql.SQL(
+            "SELECT line FROM {}.records"
+            " WHERE namespace = '' AND session = 1 AND seq >= %s ORDER BY seq"
+        ).format(sql.Identifier(address.schema))
 
     def __call__(self, seq: int) -> list[bytes]:
         return [line for (line,) in self.connection.execute(self._query, (seq,), binary=True)]

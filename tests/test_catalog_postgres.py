@@ -47,7 +47,7 @@ class Alone(PostgresCatalog):
 
 
 class TestServerCatalog(CatalogContract):
-    examples = scaled(400)
+    examples = scaled(200)
     places: Places
 
     @pytest.fixture(autouse=True)
@@ -316,7 +316,7 @@ def test_nothing_of_others_is_told_to_who_asks_the_functions(tenant: Server) -> 
 
     def asked(table: str, namespace: str, query: str) -> list[tuple[Any, ...]]:
         found = f"@catalog_found_{table}"
-        statement = "SELECT DISTINCT namespace FROM " + found + "(%s, %s::tsquery)"
+        statement = f"SELECT DISTINCT namespace FROM {found}(%s, %s::tsquery)"  # noqa: S608
         return tenant.read(lambda work: work.rows(statement, namespace, query))
 
     for table in ("passages", "titles"):

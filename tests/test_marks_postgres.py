@@ -1,12 +1,13 @@
 """Marks of sessions that are being written, in a server: as those in a folder."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 import perdure
-from perdure.databases.postgres import Server, parse_address
+from perdure.databases.postgres import Server, Work, parse_address
 from perdure.store.marks import Mark
 from perdure.store.server_marks import ServerMarks, is_catalogued
 from perdure.testing.agents import ScriptedRuntime
@@ -51,8 +52,9 @@ def test_a_mark_that_says_nothing_is_told_as_that(server: Server) -> None:
     """What somebody else wrote into a mark names no session, and raises nothing."""
     marks = ServerMarks(server, "", RUNTIME)
     name = marks.set("s")
-    for raw in (b"", b"\xff", b"7", b"{", b"[]"):
-        server.change(lambda work, raw=raw: work.run("UPDATE @marks SET session = %s", raw))
+    for raw in ("", "ff", "37", "7b", "5b5d"):
+        text = f"UPDATE @marks SET session = '\\x{raw}'"  # noqa: S608
+        server.change(partial(Work.run, statement=text))
         assert [*marks.all()] == [Mark(str(name), None)]
 
 

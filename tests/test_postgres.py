@@ -19,6 +19,7 @@ from perdure.databases.postgres.work import Work
 from perdure.errors import (
     FormatUnsupported,
     InvalidValue,
+    KeyConflict,
     SessionNotFound,
     StorageUnavailable,
     UnsafeFile,
@@ -203,6 +204,39 @@ def test_many_may_make_the_tables_at_once(url: str) -> None:
         assert server.read(lambda work: work.rows("SELECT count(*) FROM @store")) == [(1,)]
 
 
+LONG = "\N{GRINNING FACE}" * 1023
+
+
+def test_the_longest_names_are_told_apart(url: str) -> None:
+    """Ids, keys and namespaces of the greatest length are stored, found, listed and kept apart."""
+    spaces = [(f"{LONG}{n}", f"{LONG}x", f"{LONG}y") for n in range(2)]
+    with perdure.open(url) as store:
+        for parts in ((), *spaces):
+            for id in (f"{LONG}a", f"{LONG}b"):
+                with store.namespace(*parts).create(id) as session:
+                    for key in (f"{LONG}1", f"{LONG}2"):
+                        session.append("x", [id[-1], key[-1]], key=key)
+                    with pytest.raises(KeyConflict) as caught:
+                        session.append("x", "other", key=f"{LONG}1")
+                    assert caught.value.key == f"{LONG}1"
+        store.namespace(*spaces[0]).delete(f"{LONG}a")
+    with perdure.open(url) as store:
+        assert store.namespaces() == sorted(parts[0] for parts in spaces)
+        assert store.namespace(spaces[0][0]).namespaces() == [f"{LONG}x"]
+        assert store.namespace(*spaces[1][:2]).namespaces() == [f"{LONG}y"]
+        assert sorted(entry.id for entry in store.list()) == [f"{LONG}a", f"{LONG}b"]
+        for parts in spaces:
+            inner = store.namespace(*parts)
+            assert [event.data for event in inner.read_from(f"{LONG}b")] == [["b", "1"], ["b", "2"]]
+        gone, there = (store.namespace(*parts) for parts in spaces)
+        with pytest.raises(SessionNotFound) as missing:
+            gone.inspect(f"{LONG}a")
+        assert missing.value.deleted_at is not None
+        assert [event.data[0] for event in there.read_from(f"{LONG}a")] == ["a", "a"]
+        gone.restore(f"{LONG}a")
+        assert gone.verify(f"{LONG}a").sound
+
+
 # --- rights -------------------------------------------------------------------------------------
 
 
@@ -285,9 +319,7 @@ def test_a_tenant_sees_its_namespace_alone(
         assert own.verify("new").sound
     with closing(psycopg.connect(as_role(url, mine).partition("&schema")[0])) as connection:
         for table in TENANTED:
-            column = "namespace"
-            if table.startswith("evidence_"):
-                column = "convert_from(namespace, 'UTF8')"
+            column = "in_namespace" if table.startswith("evidence_") else "namespace"
             query = f"SELECT DISTINCT {column} FROM {server.address.schema}.{table}"  # noqa: S608
             found = {name for (name,) in connection.execute(query.encode()).fetchall()}
             assert found <= {"team/a", "team/a/deep"}, table
@@ -450,9 +482,9 @@ def test_no_hot_query_scans_a_table(url: str, server: Server) -> None:
 
 def _many(work: Work) -> None:
     work.run(
-        "INSERT INTO @sessions (namespace, id, state, created_at, header)"
+        "INSERT INTO @sessions (namespace, name, id, state, created_at, header)"
         " SELECT CASE n % 3 WHEN 0 THEN '' ELSE 'other' END, decode(md5(n::text), 'hex'),"
-        " 'stored', n, 'x' FROM generate_series(1, 20000) n"
+        " decode(md5(n::text), 'hex'), 'stored', n, 'x' FROM generate_series(1, 20000) n"
     )
     work.run(
         "INSERT INTO @tails (namespace, session, tail_seq, tail_hash, size, revision)"

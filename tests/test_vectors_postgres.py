@@ -41,7 +41,7 @@ class Alone(PostgresVectors):
 
 class TestServerVectors(VectorsContract):
     exact_max = EXACT_MAX
-    examples = scaled(400)
+    examples = scaled(200)
     many = MANY
     places: Places
 

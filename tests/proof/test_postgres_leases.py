@@ -1,4 +1,4 @@
-"""Who may write a session in PostgreSQL: processes that stop, die, fork, or only seem to be gone."""
+"""Who may write a session in PostgreSQL: processes that stop, die, fork, or only seem gone."""
 
 import os
 import signal
@@ -81,7 +81,7 @@ def data_of(store: Store) -> list[Any]:
 
 
 def test_a_stopped_writer_is_taken_over(place: Place, seed: int) -> None:
-    """Who gives no sign of life for the lease is followed; back again, it is told and stores none."""
+    """Who gives no sign of life for the lease is followed; back again it stores nothing."""
     with writing(place, "lease=1") as peer, place.open("lease=1") as store:
         os.kill(peer.pid, signal.SIGSTOP)
         began = time.monotonic()
@@ -226,7 +226,7 @@ def waits(place: Place) -> bool:
 
 
 def test_a_pooled_writer(place: Place, seed: int) -> None:
-    """Where no connection is a writer's own, it keeps its session by signs of life, and no longer."""
+    """Where no connection is a writer's own, signs of life keep its session, and nothing else."""
     options = "lease=1&pooled=true"
     with writing(place, options) as peer, place.open(options) as store:
         assert place.leases() == {}
@@ -281,7 +281,7 @@ store.close()
 
 
 def test_children_of_a_writer(place: Place) -> None:
-    """A forked child writes nothing for its parent, whose lease and connection stay what they are."""
+    """A forked child writes nothing for its parent, whose lease and connection stay as they are."""
     with writing(place) as peer, place.open() as store:
         lease = place.leases()[peer.pid]
         for _ in range(scaled(20)):
@@ -296,7 +296,7 @@ def test_children_of_a_writer(place: Place) -> None:
 
 
 def test_children_that_write_for_themselves(place: Place) -> None:
-    """What a child takes with the store of its parent is the child's, and free when it has ended."""
+    """What a child takes with the store of its parent is its own, and free when it has ended."""
     count = scaled(20)
     done = subprocess.run(
         [sys.executable, "-c", CHILDREN, place.url(), str(count)],
@@ -350,7 +350,7 @@ def test_a_child_that_outlives_a_writer(place: Place) -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 15])
 def test_two_writers_by_force(place: Place, size: int) -> None:
-    """Whose session was given to another one by hand stores nothing more, and names what is lost."""
+    """Whose session was given away by hand stores nothing more, and names what is lost."""
     with place.open() as store, place.open() as other:
         session = store.create("s")
         session.append("x", 0)

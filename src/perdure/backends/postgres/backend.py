@@ -29,6 +29,7 @@ from perdure.backends.postgres.reading import (
     stored_of,
 )
 from perdure.databases.postgres import NotMade, Server, Unsure, Work, parse_address
+from perdure.databases.postgres.keys import is_shortened, within
 from perdure.durable.locks import Holder
 from perdure.durable.temporary import gathered
 from perdure.errors import PerdureError, SessionExists, SessionNotFound, StorageUnavailable
@@ -69,7 +70,8 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def _enter(self, parts: tuple[str, ...]) -> None:
         self._parts = parts
-        self._namespace = namespace_key(parts)
+        self._space = namespace_key(parts)
+        self._namespace = within(self._space)
         self._leases = Leases(self._server, self._presence, self._namespace)
 
     def __repr__(self) -> str:
@@ -101,8 +103,8 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def namespaces(self) -> Iterator[str]:
         # Behind "a/" and before "a0" is what begins with "a/": "0" is the character after "/".
-        low = f"{self._namespace}/" if self._parts else ""
-        high = f"{self._namespace}0" if self._parts else "\x7f"
+        low = f"{self._space}/" if self._parts else ""
+        high = f"{self._space}0" if self._parts else "\x7f"
         # From each name to the next one, so that the sessions between them are not read.
         query = (
             "WITH RECURSIVE each AS ("
@@ -113,11 +115,19 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             " FROM each WHERE each.name IS NOT NULL"
             ") SELECT name FROM each WHERE name IS NOT NULL"
         )
+        shortened = (
+            "SELECT p.full_name FROM @spaces p WHERE starts_with(p.full_name, %s) AND EXISTS ("
+            "SELECT 1 FROM @sessions s WHERE s.namespace = p.namespace"
+            " AND s.state IN ('stored', 'deleted'))"
+        )
         depth, nothing = len(self._parts), set[str]()
 
         def below(work: Work) -> set[str]:
-            found = work.rows(query, low, high, high)
-            return {namespace_parts(key)[depth] for (key,) in found}
+            found = {name for (name,) in work.rows(query, low, high, high)}
+            # What stands shortened says by its row what it is; there are few.
+            found = {name for name in found if not is_shortened(name)}
+            found |= {name for (name,) in work.rows(shortened, low)}
+            return {namespace_parts(name)[depth] for name in found}
 
         return iter(sorted(self._ask(below, nothing)))
 
@@ -293,10 +303,20 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             return self._server.change(confirm, repeatable=True)
         return False
 
+    def _inserted(self, work: Work, header: Header, state: str, builder: int | None = None) -> int:
+        """The number of a new session."""
+        if self._space != self._namespace:
+            work.run(
+                "INSERT INTO @spaces VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                self._namespace,
+                self._space,
+            )
+        return logs.insert_session(work, self._namespace, header, state, builder)
+
     def _published(self, work: Work, hold: PostgresHold, header: Header) -> int:
         """The row of a session that is published: that of its room, or a new one."""
         if not hold.number:
-            return logs.insert_session(work, self._namespace, header, "stored")
+            return self._inserted(work, header, "stored")
         changed = work.run(
             "UPDATE @sessions SET state = 'stored', builder = NULL, header = %s, created_at = %s"
             " WHERE namespace = %s AND session = %s AND state = 'new'",
@@ -385,7 +405,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             return
 
         def make(work: Work) -> int:
-            return logs.insert_session(work, self._namespace, header, "new", hold.entered)
+            return self._inserted(work, header, "new", hold.entered)
 
         try:
             # If its answer is lost, a row is left that the next sweep removes.

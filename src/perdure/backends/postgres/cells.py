@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from perdure.databases.cells import optional
+from perdure.databases.postgres.keys import key as key_of
 from perdure.model.record import Record
 
-__all__ = ["COLUMNS", "TYPES", "Row", "batches", "cell", "row_of", "rows_of", "shown", "text"]
+__all__ = ["COLUMNS", "TYPES", "Row", "batches", "row_of", "rows_of", "shown", "text"]
 
 Row = tuple[Any, ...]
 """The cells of a row of `records`, in the order of `COLUMNS`."""
@@ -29,11 +31,6 @@ TYPES = (
 
 _BATCH = 2000
 _BATCH_BYTES = 4 * 1024 * 1024
-
-
-def cell(text: str) -> bytes:
-    """A text as it stands in a column; different texts stay different, in their order."""
-    return text.encode("utf-8", "surrogatepass")
 
 
 def text(cell: bytes | None) -> str:
@@ -75,9 +72,9 @@ def row_of(namespace: str, number: int, record: Record, start: int) -> Row:
         start,
         fields.type,
         fields.time,
-        None if agent is None else cell(agent),
-        None if turn is None else cell(turn),
-        None if key is None else cell(key),
+        optional(agent),
+        optional(turn),
+        None if key is None else key_of(key),
         record.line,
     )
 

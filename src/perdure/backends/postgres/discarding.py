@@ -8,11 +8,11 @@ from typing import TypeVar
 from psycopg import errors
 
 from perdure.backends.base import Backend, Trashed
-from perdure.backends.postgres.cells import cell
 from perdure.backends.postgres.leases import Leases
 from perdure.backends.postgres.presence import Presence
 from perdure.backends.postgres.reading import Found, discarded, find, trashed
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
+from perdure.databases.postgres.keys import key
 from perdure.errors import (
     PerdureError,
     SessionBusy,
@@ -152,9 +152,9 @@ class DiscardingBackend(Backend):
                 raise SessionExists(session)
             found = work.row(
                 "SELECT session FROM @sessions WHERE namespace = %s AND state = 'deleted'"
-                " AND id = %s ORDER BY deleted_at DESC, session DESC LIMIT 1",
+                " AND name = %s ORDER BY deleted_at DESC, session DESC LIMIT 1",
                 self._namespace,
-                cell(session),
+                key(session),
             )
             return None if found is None else int(found[0])
 

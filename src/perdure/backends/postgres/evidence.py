@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from perdure.backends.postgres.cells import text
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
+from perdure.databases.postgres.keys import key, within
 from perdure.errors import StorageUnavailable
 from perdure.evidence.rows import Cell, Row, Rows, Table
 
@@ -37,26 +39,29 @@ class _Rows:
     def scan(self, table: Table, *beginning: Cell) -> list[Row]:
         """The rows whose key begins so, in the order of their keys."""
         names = _names(table)
-        order = ", ".join(names[: table.key])
+        order = ", ".join(("in_namespace", "of_session", *names[2 : table.key]))
         query = f"SELECT {', '.join(names)} FROM @{_table(table)}{_where(table, beginning)}"
-        return self._work.rows(f"{query} ORDER BY {order}", *beginning)
+        return self._work.rows(f"{query} ORDER BY {order}", *_shortened(beginning))
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
         """Add rows; one with the same key gives way."""
         names = _names(table)
-        key, rest = names[: table.key], names[table.key :]
+        keyed = ["in_namespace", "of_session", *names[2 : table.key]]
+        rest = names[table.key :]
         change = ", ".join(f"{name} = excluded.{name}" for name in rest)
         statement = (
-            f"INSERT INTO @{_table(table)} ({', '.join(names)})"
-            f" VALUES ({', '.join(['%s'] * len(names))}) ON CONFLICT ({', '.join(key)})"
+            f"INSERT INTO @{_table(table)} (in_namespace, of_session, {', '.join(names)})"
+            f" VALUES ({', '.join(['%s'] * (len(names) + 2))}) ON CONFLICT ({', '.join(keyed)})"
             f" DO {f'UPDATE SET {change}' if change else 'NOTHING'}"
         )
         for row in rows:
-            self._work.run(statement, *row)
+            self._work.run(statement, *_shortened(row[:2]), *row)
 
     def drop(self, table: Table, *beginning: Cell) -> None:
         """Remove the rows whose key begins so."""
-        self._work.run(f"DELETE FROM @{_table(table)}{_where(table, beginning)}", *beginning)
+        self._work.run(
+            f"DELETE FROM @{_table(table)}{_where(table, beginning)}", *_shortened(beginning)
+        )
 
 
 def _table(table: Table) -> str:
@@ -67,8 +72,21 @@ def _names(table: Table) -> list[str]:
     return [column.partition(" ")[0] for column in table.columns]
 
 
+def _shortened(beginning: Sequence[Cell]) -> list[object]:
+    """Cells as they stand in keys, which begin with the namespace and the session."""
+    found: list[object] = [*beginning]
+    for place, make in enumerate((within, key)[: len(found)]):
+        found[place] = make(text(_bytes(found[place])))
+    return found
+
+
+def _bytes(cell: object) -> bytes:
+    return cell if isinstance(cell, bytes) else b""
+
+
 def _where(table: Table, beginning: Sequence[Cell]) -> str:
-    conditions = [f"{name} = %s" for name in _names(table)[: len(beginning)]]
+    names = ["in_namespace", "of_session", *_names(table)[2:]]
+    conditions = [f"{name} = %s" for name in names[: len(beginning)]]
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 

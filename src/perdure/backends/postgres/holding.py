@@ -15,7 +15,6 @@ from perdure.backends.postgres.cells import (
     TYPES,
     Row,
     rows_of,
-    text,
 )
 from perdure.backends.postgres.presence import Presence
 from perdure.databases.postgres import NotMade, Server, Unsure, Work, meaning
@@ -28,7 +27,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.model.header import Header
-from perdure.model.record import Position, Record
+from perdure.model.record import Position, Record, decode_line
 
 __all__ = ["PostgresHold", "own"]
 
@@ -319,7 +318,8 @@ class PostgresHold(Hold):
                 stored = [at for (at,) in work.rows(query, *self.mine, kind, key) if at != seq]
                 at = stored[0] if stored else seen.setdefault((kind, key), seq)
                 if at != seq:
-                    return KeyConflict(self.session, type=kind, key=text(key), seq=at)
+                    name = decode_line(row[-1]).fields.key or ""
+                    return KeyConflict(self.session, type=kind, key=name, seq=at)
         reason = f"rows stand behind its tail: {' '.join(str(error).split())}"
         return StaleWriter(self.session, reason)
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
-from perdure.backends.postgres.cells import COLUMNS, TYPES, batches, cell, rows_of, shown
+from perdure.backends.postgres.cells import COLUMNS, TYPES, batches, rows_of, shown
 from perdure.backends.postgres.holding import PostgresHold
+from perdure.databases.cells import cell
 from perdure.databases.postgres import Work
+from perdure.databases.postgres.keys import key
 from perdure.errors import StaleWriter
 from perdure.model.header import Header, encode_header
 from perdure.model.record import Position, Record
@@ -20,9 +22,10 @@ def insert_session(
 ) -> int:
     """A session without a tail; its number."""
     found = work.row(
-        "INSERT INTO @sessions (namespace, id, state, created_at, builder, header)"
-        " VALUES (%s, %s, %s, %s, %s, %s) RETURNING session",
+        "INSERT INTO @sessions (namespace, name, id, state, created_at, builder, header)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING session",
         namespace,
+        key(header.id),
         cell(header.id),
         state,
         header.created_at,

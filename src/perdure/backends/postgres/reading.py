@@ -5,8 +5,9 @@ from functools import partial
 from typing import NamedTuple
 
 from perdure.backends.base import Aside, Stored, Trashed
-from perdure.backends.postgres.cells import COLUMNS, Row, cell, row_of, text
+from perdure.backends.postgres.cells import COLUMNS, Row, row_of, text
 from perdure.databases.postgres import Server, Work
+from perdure.databases.postgres.keys import key
 from perdure.errors import FormatUnsupported, SessionNotFound, StorageUnavailable
 from perdure.model.header import BadHeaderError, decode_header
 from perdure.model.record import BadRecordError, Position, decode_line
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 _FOUND = (
-    "SELECT s.session, s.id, s.header, s.plan, s.deleted_at, t.tail_seq, t.tail_hash, t.size,"
+    "SELECT s.session, s.name, s.id, s.header, s.plan, s.deleted_at, t.tail_seq, t.tail_hash, t.size,"
     " t.revision, t.cuts, t.owner, t.since, s.namespace, (SELECT id FROM @store LIMIT 1)"
     " FROM @sessions s JOIN @tails t ON t.namespace = s.namespace AND t.session = s.session"
 )
@@ -41,7 +42,8 @@ class Found(NamedTuple):
 
     Attributes:
         number: its number.
-        name: its id, as it stands in the column.
+        name: its id, as it stands in keys, which order listings.
+        told_id: its id.
         header: the header line.
         plan: the plan of a repair, or None.
         deleted_at: Unix ms, of one in the trash; else None.
@@ -59,6 +61,7 @@ class Found(NamedTuple):
 
     number: int
     name: bytes
+    told_id: bytes
     header: bytes
     plan: bytes | None
     deleted_at: int | None
@@ -80,7 +83,7 @@ class Found(NamedTuple):
     @property
     def id(self) -> str:
         """Its id."""
-        return text(self.name)
+        return text(self.told_id)
 
     @property
     def tail(self) -> Position:
@@ -96,13 +99,13 @@ class Found(NamedTuple):
 
 def find(work: Work, namespace: str, session: str) -> Found | int | None:
     """A stored session; when it was deleted (Unix ms) if it is in the trash; else None."""
-    name = (namespace, cell(session))
-    row = work.row(f"{_FOUND} WHERE s.namespace = %s AND s.id = %s AND s.state = 'stored'", *name)
+    name = (namespace, key(session))
+    row = work.row(f"{_FOUND} WHERE s.namespace = %s AND s.name = %s AND s.state = 'stored'", *name)
     if row is not None:
         return Found(*row)
     found = work.row(
         "SELECT max(deleted_at) FROM @sessions"
-        " WHERE namespace = %s AND state = 'deleted' AND id = %s",
+        " WHERE namespace = %s AND state = 'deleted' AND name = %s",
         *name,
     )
     return None if found is None or found[0] is None else int(found[0])
@@ -111,8 +114,8 @@ def find(work: Work, namespace: str, session: str) -> Found | int | None:
 def page(namespace: str, behind: bytes, work: Work) -> list[Found]:
     """The next stored sessions, in the order of their ids."""
     rows = work.rows(
-        f"{_FOUND} WHERE s.namespace = %s AND s.state = 'stored' AND s.id > %s"
-        " ORDER BY s.id LIMIT %s",
+        f"{_FOUND} WHERE s.namespace = %s AND s.state = 'stored' AND s.name > %s"
+        " ORDER BY s.name LIMIT %s",
         namespace,
         behind,
         _PAGE_ROWS,
@@ -124,7 +127,7 @@ def discarded(work: Work, namespace: str) -> list[Found]:
     """What is in the trash, by id, the oldest deletion of each first."""
     rows = work.rows(
         f"{_FOUND} WHERE s.namespace = %s AND s.state = 'deleted'"
-        " ORDER BY s.id, s.deleted_at, s.session",
+        " ORDER BY s.name, s.deleted_at, s.session",
         namespace,
     )
     return [Found(*row) for row in rows]

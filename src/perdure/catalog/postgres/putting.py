@@ -22,6 +22,7 @@ _VERSION = (
     " FROM (SELECT gen_random_uuid()::text AS id) AS u"
 )
 _NAME_BYTES_MAX = 200
+_COLD = ", ".join(f"s.{column}" for column in COLD)
 
 
 class _Known(NamedTuple):
@@ -71,7 +72,7 @@ def put(work: Work, namespace: str, change: Change, expected: int | None) -> int
 def _locked(work: Work, namespace: str, session: str) -> tuple[Any, ...] | None:
     """The row of a session and that of its reading, which nobody else changes from now on."""
     return work.row(
-        f"SELECT s.session, s.version, r.analysis, r.listed, {', '.join(f's.{c}' for c in COLD)}"  # noqa: S608
+        f"SELECT s.session, s.version, r.analysis, r.listed, {_COLD}"  # noqa: S608 - ours
         " FROM @catalog_sessions AS s JOIN @catalog_readings AS r"
         " ON r.namespace = s.namespace AND r.session = s.session"
         " WHERE s.namespace = %s AND s.key = %s FOR UPDATE OF s",

@@ -23,6 +23,8 @@ _AHEAD = 2
 """So many partitions stand ready for sessions that are not there yet."""
 
 _LOCK_SECONDS = 5
+_TENANT_CHARS_MAX = 400
+"""So much of each namespace stands in keys as it is, however long it is."""
 
 
 class TableSize(NamedTuple):
@@ -186,10 +188,13 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
     quoted and joined by `/` as in `perdure.model.identity.namespace_key`; "" is all of them.
 
     Raises:
-        InvalidValue: there is no such role.
+        InvalidValue: there is no such role, or the namespace has more than 400 characters.
         UnsafeFile: this one owns the tables, or may not do that.
 
     """
+    if len(namespace) > _TENANT_CHARS_MAX:
+        reason = f"has {len(namespace)} characters in keys, {_TENANT_CHARS_MAX} at most can be seen"
+        raise InvalidValue("namespace", reason, hint="let the role see one further up")
 
     def restrict(work: Work) -> None:
         _role(work, role)
@@ -204,9 +209,7 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
             raise UnsafeFile(server.place, reason, hint="let tenants be other roles; see the guide")
         work.run(_TENANT)
         for table in TENANTED:
-            column = "namespace"
-            if table.startswith("evidence_"):
-                column = "convert_from(namespace, 'UTF8')"
+            column = "in_namespace" if table.startswith("evidence_") else "namespace"
             sees = _SEES.replace("{namespace}", column)
             work.run(f"ALTER TABLE @{table} ENABLE ROW LEVEL SECURITY")
             work.run(f"DROP POLICY IF EXISTS tenant ON @{table}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perdure.databases.cells import cell
 
-__all__ = ["NAMESPACE_BYTES_MAX", "key", "keys", "within"]
+__all__ = ["NAMESPACE_BYTES_MAX", "is_shortened", "key", "keys", "within"]
 
 NAMESPACE_BYTES_MAX = 500
 """A longer namespace stands as its beginning and a digest: a row of an index has 2,700 bytes."""
@@ -26,6 +26,11 @@ def within(namespace: str) -> str:
         return namespace
     quoted = urllib.parse.quote(cell(namespace), safe="/%")[: NAMESPACE_BYTES_MAX - 100]
     return f"{quoted}\\{hashlib.sha256(cell(namespace)).hexdigest()}"
+
+
+def is_shortened(namespace: str) -> bool:
+    """Whether what stands in a key does not tell the whole namespace."""
+    return "\\" in namespace
 
 
 def key(text: str, most: int = _KEY_BYTES_MAX) -> bytes:

@@ -87,6 +87,11 @@ def bring(
     if connection.info.server_version < _LEAST:
         reason = f"is PostgreSQL {connection.info.server_version // 10000}; 15 is the oldest"
         raise StorageUnavailable(address.shown, reason, hint="upgrade the server")
+    encoding = work.row("SELECT getdatabaseencoding()")
+    if encoding != ("UTF8",):
+        reason = f"its encoding is {encoding[0] if encoding else '?'}, not UTF8"
+        hint = "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        raise StorageUnavailable(address.shown, reason, hint=hint)
     with connection.transaction():
         work.rows(
             "SELECT pg_advisory_xact_lock(hashtextextended('perdure ' || %s, 0))", address.schema

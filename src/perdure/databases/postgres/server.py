@@ -110,6 +110,8 @@ class Server:
         connection.add_notice_handler(told)
         if not self.address.pooled:
             connection.execute(_SYNCED)
+            # No statement here is worth a compiler, and estimates of large tables would call it.
+            connection.execute("SET jit = off")
 
     def warned(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the server warned on this connection since it was asked last.

@@ -3,7 +3,8 @@
 The bytes in `records.line` are the truth, exactly as they are hashed; the columns beside them say
 what they say and are there for finding. Texts that a caller chose stand as `bytea`, in UTF-8:
 PostgreSQL's own texts hold neither NUL nor half a character. Each key begins with the namespace, so
-that a policy on rows, or one day a distribution over servers, can go by it.
+that a policy on rows, or one day a distribution over servers, can go by it. What is long stands
+shortened in keys (`keys.py`), since a row of an index has 2,700 bytes at most.
 """
 
 from perdure.databases.postgres.catalog_tables import CATALOG, CATALOG_TENANTED
@@ -31,6 +32,7 @@ _SESSIONS = (
     """CREATE TABLE @sessions (
         namespace text COLLATE "C" NOT NULL,
         session bigint GENERATED ALWAYS AS IDENTITY,
+        name bytea NOT NULL,
         id bytea NOT NULL,
         state text NOT NULL CHECK (state IN ('new', 'stored', 'deleted', 'aside')),
         created_at bigint NOT NULL,
@@ -40,8 +42,13 @@ _SESSIONS = (
         plan bytea,
         PRIMARY KEY (namespace, session)
     )""",
-    "CREATE UNIQUE INDEX session_names ON @sessions (namespace, id) WHERE state = 'stored'",
-    "CREATE INDEX session_states ON @sessions (namespace, state, id, deleted_at)",
+    "CREATE UNIQUE INDEX session_names ON @sessions (namespace, name) WHERE state = 'stored'",
+    "CREATE INDEX session_states ON @sessions (namespace, state, name, deleted_at)",
+    # Namespaces that stand shortened in the keys of the other tables.
+    """CREATE TABLE @spaces (
+        namespace text COLLATE "C" PRIMARY KEY,
+        full_name text COLLATE "C" NOT NULL
+    )""",
     # Changed by every commit, so it is narrow, no column of it but the key is in an index, and
     # there is room in each page: the new version of a row stands beside the old one.
     """CREATE TABLE @tails (
@@ -143,24 +150,28 @@ _BESIDE = (
 
 _EVIDENCE = (
     """CREATE TABLE @evidence_position (
+        in_namespace text COLLATE "C", of_session bytea,
         namespace bytea, session bytea, digest bytea,
         seq bigint NOT NULL, hash bytea NOT NULL, seen_at bigint NOT NULL,
-        PRIMARY KEY (namespace, session, digest)
+        PRIMARY KEY (in_namespace, of_session, digest)
     )""",
     """CREATE TABLE @evidence_deletion (
+        in_namespace text COLLATE "C", of_session bytea,
         namespace bytea, session bytea, digest bytea, deleted_at bigint NOT NULL,
-        PRIMARY KEY (namespace, session)
+        PRIMARY KEY (in_namespace, of_session)
     )""",
     """CREATE TABLE @evidence_damage (
+        in_namespace text COLLATE "C", of_session bytea,
         namespace bytea, session bytea, kind bytea, record bigint,
         reason bytea NOT NULL, reported_at bigint NOT NULL,
-        PRIMARY KEY (namespace, session, kind, record)
+        PRIMARY KEY (in_namespace, of_session, kind, record)
     )""",
     """CREATE TABLE @evidence_acceptance (
+        in_namespace text COLLATE "C", of_session bytea,
         namespace bytea, session bytea, number bigint,
         digest bytea NOT NULL, seq bigint NOT NULL, hash bytea NOT NULL,
         known_seq bigint, known_hash bytea, accepted_at bigint NOT NULL,
-        PRIMARY KEY (namespace, session, number)
+        PRIMARY KEY (in_namespace, of_session, number)
     )""",
 )
 
@@ -177,6 +188,7 @@ STORE = (*_SESSIONS, *_RECORDS, *_BESIDE, *_EVIDENCE, *_COMPRESSION, *CATALOG, *
 
 TENANTED = (
     "sessions",
+    "spaces",
     "tails",
     "records",
     "blobs",

@@ -216,7 +216,8 @@ class PostgresVectors(Vectors):
     def kept(self, name: str) -> Iterator[list[int]]:
         """See `Vectors.kept`."""
         query = (
-            "SELECT DISTINCT digest FROM @vector_sketches WHERE model = %s AND digest >= %s::bigint"  # noqa: S608
+            "SELECT DISTINCT digest FROM @vector_sketches"  # noqa: S608 - ours
+            " WHERE model = %s AND digest >= %s::bigint"
             f" ORDER BY digest LIMIT {_PAGE}"
         )
         first = -(2**63)

@@ -48,19 +48,19 @@ from benchmarks.searching import (
 )
 from benchmarks.session import EVENTS_PER_TURN, turn_events
 from benchmarks.table import Row, at_most, section
+from perdure.backends.postgres import logs
 from perdure.backends.postgres.cells import COLUMNS, TYPES, rows_of
 from perdure.catalog import parse
 from perdure.catalog.contract import Catalog, Change, Filters, Listed
 from perdure.catalog.postgres import PostgresCatalog, putting
 from perdure.catalog.query import Query
 from perdure.cli.demonstration import SAMPLES
-from perdure.databases.cells import cell
 from perdure.databases.postgres import Server, administration, parse_address
 from perdure.databases.postgres.tables import PARTITION_SESSIONS
 from perdure.databases.postgres.work import Work
 from perdure.importers import import_sessions
 from perdure.model.event import draft
-from perdure.model.header import encode_header, new_header
+from perdure.model.header import new_header
 from perdure.model.record import Position, seal
 from tests.postgres.cluster import Cluster
 from tests.postgres.server import Server as Node
@@ -398,14 +398,10 @@ def _publish(store: perdure.Store, count: int) -> None:
     server: Server = backend.database
     server.make()
     namespace = "/".join(backend.parts)
-    found = server.read(lambda work: work.row("SELECT coalesce(max(session), 0) FROM @sessions"))
-    number = (found or (0,))[0] + 1
-    server.change(partial(_copied, [_session(namespace, number, 0)]))
+    server.change(partial(_stored, namespace, range(1)))
     store.refresh()
     for some in _batches(count):
-        stored = [_session(namespace, number + index, index) for index in some]
-        server.change(partial(_copied, stored))
-    server.change(partial(_restart, number + count))
+        server.change(partial(_stored, namespace, some))
     like, revisions = _told(store), dict(backend.revisions())
     for some in _batches(count):
         changes = [like(index, revisions) for index in some]
@@ -468,48 +464,30 @@ def _said(index: int) -> str:
     return f"why does test {index} fail in lib/net/retry.py?"
 
 
-class _Stored(NamedTuple):
-    """The rows of a session in `sessions`, `tails`, `records`."""
-
-    session: tuple[Any, ...]
-    tail: tuple[Any, ...]
-    records: list[tuple[Any, ...]]
-
-
-def _session(namespace: str, number: int, index: int) -> _Stored:
-    at = _at(index)
-    header = new_header(_id(index), created_at=at, cwd=_cwd(index))
-    turn: list[tuple[str, Any]] = [
-        ("turn/start", {}),
-        ("user/message", {"content": [{"type": "text", "text": _said(index)}]}),
-        ("turn/end", {"reason": "completed"}),
-    ]
-    drafts = [draft(kind, data, time=at, turn="t0") for kind, data in turn]
-    records = [*seal(Position(-1, header.genesis), drafts)]
-    rows, size = rows_of(namespace, number, records, 0)
-    tail = (namespace, number, *records[-1].position, size, 1)
-    row = (namespace, number, cell(header.id), "stored", at, encode_header(header))
-    return _Stored(row, tail, rows)
-
-
-def _copied(stored: Sequence[_Stored], work: Work) -> None:
-    work.insert(
-        "sessions",
-        "namespace, session, id, state, created_at, header",
-        ("text", "int8", "bytea", "text", "int8", "bytea"),
-        [each.session for each in stored],
-    )
+def _stored(namespace: str, numbers: range, work: Work) -> None:
+    """Store the sessions of some numbers, as `publish` does with each."""
+    tails, lines = [], []
+    for index in numbers:
+        at = _at(index)
+        header = new_header(_id(index), created_at=at, cwd=_cwd(index))
+        turn: list[tuple[str, Any]] = [
+            ("turn/start", {}),
+            ("user/message", {"content": [{"type": "text", "text": _said(index)}]}),
+            ("turn/end", {"reason": "completed"}),
+        ]
+        drafts = [draft(kind, data, time=at, turn="t0") for kind, data in turn]
+        records = [*seal(Position(-1, header.genesis), drafts)]
+        number = logs.insert_session(work, namespace, header, "stored")
+        rows, size = rows_of(namespace, number, records, 0)
+        tails.append((namespace, number, *records[-1].position, size, 1))
+        lines += rows
     work.insert(
         "tails",
         "namespace, session, tail_seq, tail_hash, size, revision",
         ("text", "int8", "int8", "text", "int8", "int8"),
-        [each.tail for each in stored],
+        tails,
     )
-    work.insert("records", COLUMNS, TYPES, [row for each in stored for row in each.records])
-
-
-def _restart(number: int, work: Work) -> None:
-    work.run(f"ALTER TABLE @sessions ALTER COLUMN session RESTART WITH {number}")
+    work.insert("records", COLUMNS, TYPES, lines)
 
 
 def _put(namespace: str, changes: Sequence[Change], work: Work) -> None:
@@ -753,7 +731,7 @@ def retention(url: str) -> Iterator[Row]:
                 yield Row(what, found.size, first, "bytes", more=more)
             else:
                 yield at_most(what, found.size, first, "bytes", BLOAT, **more)
-        server.change(partial(_restart, PARTITION_SESSIONS + 1))
+        server.change(_begin_partition)
         administration.maintain(server)
         before = newest
         newest = _keep(store, newest, REPLACED)
@@ -762,6 +740,10 @@ def retention(url: str) -> Iterator[Row]:
         done = administration.maintain(server)
         more = {"emptied": len(done.emptied), "size": size}
         yield Row("what maintain frees of an old partition", done.freed, size, "bytes", more=more)
+
+
+def _begin_partition(work: Work) -> None:
+    work.run(f"ALTER TABLE @sessions ALTER COLUMN session RESTART WITH {PARTITION_SESSIONS + 1}")
 
 
 def _keep(store: perdure.Store, first: int, count: int) -> int:

@@ -184,8 +184,9 @@ def test_an_append_whose_server_stays_away(
         assert data_of(store, "t") == expected
         assert store.verify("t").sound
     summarise("appends that nobody answers", seed, {**counts, "ms at most": ms(max(took))})
-    assert counts["stored"]
     assert counts["not stored"]
+    # Of few points none may be behind the end of the transaction.
+    assert counts["stored"] or not SOAK
 
 
 def test_a_server_that_refuses_for_a_while(place: Place) -> None:
@@ -248,7 +249,7 @@ def test_a_session_whose_creation_is_cut(place: Place, rng: random.Random, seed:
         for name in names:
             assert data_of(store, name) == [name]
             assert store.verify(name).sound
-        # Room that was made twice, because the answer was lost, is swept by the next who needs some.
+        # Room that was made twice, as an answer was lost, is swept by the next who needs some.
         with store.create("last") as session:
             session.put_blob(b"content")
             session.append("x", 0)

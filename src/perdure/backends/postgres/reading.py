@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 _FOUND = (
-    "SELECT s.session, s.name, s.id, s.header, s.plan, s.deleted_at, t.tail_seq, t.tail_hash, t.size,"
-    " t.revision, t.cuts, t.owner, t.since, s.namespace, (SELECT id FROM @store LIMIT 1)"
+    "SELECT s.session, s.name, s.id, s.header, s.plan, s.deleted_at, t.tail_seq, t.tail_hash,"
+    " t.size, t.revision, t.cuts, t.owner, t.since, s.namespace, (SELECT id FROM @store LIMIT 1)"
     " FROM @sessions s JOIN @tails t ON t.namespace = s.namespace AND t.session = s.session"
 )
 _PAGE_ROWS = 500

@@ -101,6 +101,14 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
         postgres.ask(f"DROP ROLE {role}")
 
 
+@pytest.mark.parametrize("words", [["status"], ["maintain"], ["grant", "x"], ["tenant", "x"]])
+def test_without_tables_it_says_how_they_are_made(url: str, words: list[str]) -> None:
+    """Where nothing was ever stored the commands say so, and what makes the tables."""
+    result = run("--store", url, "postgres", *words)
+    assert result.exit_code == Exit.FAILED
+    assert "postgres migrate" in result.output + result.stderr
+
+
 @pytest.mark.parametrize("name", ["migrate", "status", "maintain"])
 def test_other_stores_have_no_tables(tmp_path: Path, name: str) -> None:
     """For a store that is none of PostgreSQL the commands say what they are for."""

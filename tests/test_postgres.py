@@ -15,6 +15,7 @@ from perdure.backends import open_backend
 from perdure.backends.postgres import PostgresBackend
 from perdure.databases.postgres import NotMade, Server, administration, migrations, parse_address
 from perdure.databases.postgres.tables import PARTITION_SESSIONS, TENANTED
+from perdure.databases.postgres.vector_tables import VECTOR_TABLES
 from perdure.databases.postgres.work import Work
 from perdure.errors import (
     FormatUnsupported,
@@ -317,8 +318,14 @@ def test_a_tenant_sees_its_namespace_alone(
         own.delete("new")
         own.restore("new")
         assert own.verify("new").sound
+    # Rights that are given again are not more than they were.
+    administration.grant(server, mine)
     with closing(psycopg.connect(as_role(url, mine).partition("&schema")[0])) as connection:
-        for table in TENANTED:
+        for table in ("records_1", "records_rest", *VECTOR_TABLES):
+            with pytest.raises(errors.InsufficientPrivilege):
+                connection.execute(f"SELECT * FROM {server.address.schema}.{table}".encode())  # noqa: S608
+            connection.rollback()
+        for table in {*TENANTED} - {*VECTOR_TABLES}:
             column = "in_namespace" if table.startswith("evidence_") else "namespace"
             query = f"SELECT DISTINCT {column} FROM {server.address.schema}.{table}"  # noqa: S608
             found = {name for (name,) in connection.execute(query.encode()).fetchall()}

@@ -8,6 +8,7 @@ import click
 from perdure.backends import open_backend
 from perdure.cli import output
 from perdure.cli.options import Place, json_option
+from perdure.errors import StorageUnavailable
 from perdure.model.identity import namespace_key
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ def command() -> None:
     """
 
 
-def _server(ctx: click.Context, *, whole: bool = True) -> "Server":
+def _server(ctx: click.Context, *, whole: bool = True, made: bool = True) -> "Server":
     """The server of the store, closed when the command ends.
 
     Raises:
         UsageError: the store is none of PostgreSQL, or a namespace of it was named.
         InvalidValue: the extra is not installed.
+        StorageUnavailable: it has no tables, though they should be `made`.
 
     """
     place: Place = ctx.find_root().obj
@@ -43,12 +45,16 @@ def _server(ctx: click.Context, *, whole: bool = True) -> "Server":
         message = "this is about the whole store; leave --namespace out"
         raise click.UsageError(message, ctx=ctx)
     from perdure.databases.postgres import Server
+    from perdure.databases.postgres.administration import has_tables
 
     stack = ctx.with_resource(ExitStack())
     backend = stack.enter_context(closing(open_backend(place.location)))
     found = backend.database
     if not isinstance(found, Server):
         raise click.UsageError(f"{place} is no store in PostgreSQL", ctx=ctx)
+    if made and not has_tables(found):
+        hint = f"`perdure --store {place} postgres migrate` makes them, and so does a first session"
+        raise StorageUnavailable(found.place, "has no tables of perdure yet", hint=hint)
     return found
 
 
@@ -65,7 +71,7 @@ def _migrate(ctx: click.Context, *, as_json: bool) -> None:
     """
     from perdure.databases.postgres.administration import migrate
 
-    before, now = migrate(_server(ctx))
+    before, now = migrate(_server(ctx, made=False))
     if as_json:
         output.document({"from": before, "to": now})
     elif before == now:

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 from perdure.databases.postgres import migrations
+from perdure.databases.postgres.meaning import NotMade
 from perdure.databases.postgres.server import Server
 from perdure.databases.postgres.tables import PARTITION_SESSIONS, TENANTED
+from perdure.databases.postgres.vector_tables import VECTOR_TABLES
 from perdure.databases.postgres.work import Work
 from perdure.errors import InvalidValue, UnsafeFile
 
@@ -13,6 +15,7 @@ __all__ = [
     "Status",
     "TableSize",
     "grant",
+    "has_tables",
     "maintain",
     "migrate",
     "set_tenant",
@@ -96,6 +99,14 @@ def migrate(server: Server) -> tuple[int, int]:
     return found[0], migrations.VERSION
 
 
+def has_tables(server: Server) -> bool:
+    """Whether anything was ever stored, or made to be."""
+    try:
+        return bool(server.read(migrations.version_of))
+    except NotMade:
+        return False
+
+
 def status(server: Server) -> Status:
     """What there is, as the statistics of the server estimate it.
 
@@ -155,6 +166,8 @@ def grant(server: Server, role: str) -> None:
         work.run(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO {quoted}')
         # What it is, and who may see what, is the owner's to say.
         work.run(f"REVOKE INSERT, UPDATE, DELETE ON @migrations, @store, @tenants FROM {quoted}")
+        if work.row("SELECT 1 FROM @tenants WHERE role = %s", role):
+            _keep_out(work, server, quoted)
 
     server.change(give, repeatable=True)
 
@@ -184,7 +197,8 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
     """Let a role see a namespace with all below it, and nothing else, whatever it asks for.
 
     Row-level security is switched on for all tables; roles that are no tenants see nothing then,
-    but for the owner of the tables and those with BYPASSRLS. `namespace` is one text, its parts
+    but for the owner of the tables and those with BYPASSRLS. Search by meaning is not for tenants,
+    since vectors are shared by all who wrote the same text. `namespace` is one text, its parts
     quoted and joined by `/` as in `perdure.model.identity.namespace_key`; "" is all of them.
 
     Raises:
@@ -197,7 +211,7 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
         raise InvalidValue("namespace", reason, hint="let the role see one further up")
 
     def restrict(work: Work) -> None:
-        _role(work, role)
+        quoted = _role(work, role)
         owner = work.row(
             "SELECT tableowner = %s FROM pg_tables WHERE schemaname = %s"
             " AND tablename = 'sessions'",
@@ -220,16 +234,23 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
             role,
             namespace,
         )
-        # A policy on a whole holds for who asks the whole: nobody asks its parts.
-        parts = work.rows(
-            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-            " WHERE i.inhparent = to_regclass(%s)",
-            f'"{server.address.schema}".records',
-        )
-        for (part,) in parts:
-            work.run(f"REVOKE ALL ON @{part} FROM {_role(work, role)}")
+        _keep_out(work, server, quoted)
 
     server.change(restrict, repeatable=True)
+
+
+def _keep_out(work: Work, server: Server, role: str) -> None:
+    """Take from a tenant what no policy holds for: parts that are asked by themselves, and vectors.
+
+    Vectors belong to texts, whoever wrote them, and tell something of those.
+    """
+    parts = work.rows(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        " WHERE i.inhparent = to_regclass(%s)",
+        f'"{server.address.schema}".records',
+    )
+    for table in (*(part for (part,) in parts), *VECTOR_TABLES):
+        work.run(f"REVOKE ALL ON @{table} FROM {role}")
 
 
 # --- partitions ---------------------------------------------------------------------------------

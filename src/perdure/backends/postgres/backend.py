@@ -255,6 +255,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
                 hold.token,
                 self._runtime.now_ms(),
             )
+            logs.count_arrival(work, self._namespace, hold.token)
             done["at"] = (number, position, size)
 
         def confirm(work: Work) -> bool:
@@ -368,13 +369,9 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             behind = found[-1].name
 
     def arrangement(self) -> str | None:
-        query = (
-            "SELECT count(*), coalesce(sum(session), 0), coalesce(sum(session % 1000003 * session"
-            " % 998244353), 0), coalesce(max(session), 0)"
-            " FROM @sessions WHERE namespace = %s AND state = 'stored'"
-        ).replace(" % ", " %% ")
+        query = "SELECT coalesce(sum(changes), 0)::bigint FROM @arrivals WHERE namespace = %s"
         found = self._ask(lambda work: work.row(query, self._namespace), None)
-        return ":".join(str(number) for number in found or ())
+        return "" if found is None else str(found[0])
 
     def revision(self, session: str) -> str:
         return self._find(session).told

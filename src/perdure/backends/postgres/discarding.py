@@ -9,6 +9,7 @@ from psycopg import errors
 
 from perdure.backends.base import Backend, Trashed
 from perdure.backends.postgres.leases import Leases
+from perdure.backends.postgres.logs import count_arrival
 from perdure.backends.postgres.presence import Presence
 from perdure.backends.postgres.reading import Found, discarded, find, trashed
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
@@ -68,15 +69,18 @@ class DiscardingBackend(Backend):
         try:
             found = self._find(session)
             now = self._runtime.now_ms()
-            hold.change(
-                lambda work: work.run(
+
+            def discard(work: Work) -> None:
+                work.run(
                     "UPDATE @sessions SET state = 'deleted', deleted_at = %s, builder = %s"
                     f" WHERE {_WHICH} AND state IN ('stored', 'deleted')",
                     now,
                     hold.entered,
                     *found.mine,
                 )
-            )
+                count_arrival(work, self._namespace, hold.token)
+
+            hold.change(discard)
             told = trashed(found, now)
             try:
                 then(told)
@@ -107,7 +111,7 @@ class DiscardingBackend(Backend):
 
     def restore(self, session: str, then: Callable[[], None]) -> None:
         check_id(session)
-        number = self._last(session)
+        number, token = self._last(session), self._runtime.token(2)
         with self._moving(session, number) as writer:
 
             def restore(work: Work) -> None:
@@ -134,11 +138,14 @@ class DiscardingBackend(Backend):
                     self._namespace,
                     number,
                 )
+                count_arrival(work, self._namespace, token)
 
             try:
                 self._changed(restore)
-            except errors.UniqueViolation:
-                raise SessionExists(session) from None
+            except StorageUnavailable as error:
+                if isinstance(error.__cause__, errors.UniqueViolation):
+                    raise SessionExists(session) from error
+                raise
             try:
                 then()
             finally:

@@ -12,9 +12,11 @@ from perdure.model.header import Header, encode_header
 from perdure.model.record import Position, Record
 from perdure.recovery.walk import Ending
 
-__all__ = ["fill", "insert_session", "keep_aside", "replace", "settle"]
+__all__ = ["count_arrival", "fill", "insert_session", "keep_aside", "replace", "settle"]
 
 _ASIDE_BYTES = 1024 * 1024
+_SHARDS = 32
+"""So many rows count what comes and goes in a namespace."""
 
 
 def insert_session(
@@ -33,6 +35,16 @@ def insert_session(
         encode_header(header),
     )
     return int(found[0]) if found else 0
+
+
+def count_arrival(work: Work, namespace: str, token: str) -> None:
+    """Note that a session came or went; `token` is random hex."""
+    work.run(
+        "INSERT INTO @arrivals AS a VALUES (%s, %s, 1)"
+        " ON CONFLICT (namespace, shard) DO UPDATE SET changes = a.changes + 1",
+        namespace,
+        int(token[:4], 16) % _SHARDS,
+    )
 
 
 def fill(

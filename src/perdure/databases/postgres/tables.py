@@ -44,6 +44,14 @@ _SESSIONS = (
     )""",
     "CREATE UNIQUE INDEX session_names ON @sessions (namespace, name) WHERE state = 'stored'",
     "CREATE INDEX session_states ON @sessions (namespace, state, name, deleted_at)",
+    # How often sessions of a namespace came or went: the sum of its rows. They are several, so that
+    # those who create sessions at once need not wait for each other's commits.
+    """CREATE TABLE @arrivals (
+        namespace text COLLATE "C" NOT NULL,
+        shard integer NOT NULL,
+        changes bigint NOT NULL,
+        PRIMARY KEY (namespace, shard)
+    ) WITH (fillfactor = 40)""",
     # Namespaces that stand shortened in the keys of the other tables.
     """CREATE TABLE @spaces (
         namespace text COLLATE "C" PRIMARY KEY,
@@ -189,6 +197,7 @@ STORE = (*_SESSIONS, *_RECORDS, *_BESIDE, *_EVIDENCE, *_COMPRESSION, *CATALOG, *
 TENANTED = (
     "sessions",
     "spaces",
+    "arrivals",
     "tails",
     "records",
     "blobs",

@@ -41,7 +41,7 @@ _SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
     "jit": "off",
     "listen_addresses": "127.0.0.1",
-    "max_connections": "200",
+    "max_connections": "500",
     # A password is proved over loopback alone, and is random: many rounds would only cost time.
     "scram_iterations": "1",
     "shared_buffers": "64MB",

@@ -127,7 +127,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             # What stands shortened says by its row what it is; there are few.
             found = {name for name in found if not is_shortened(name)}
             found |= {name for (name,) in work.rows(shortened, low)}
-            return {namespace_parts(name)[depth] for name in found}
+            return {part for name in found if (part := _part_of(name, depth)) is not None}
 
         return iter(sorted(self._ask(below, nothing)))
 
@@ -346,13 +346,17 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def disagreements(self, session: str) -> Iterator[Problem]:
         found = self._find(session)
+        if found.id != session:
+            yield Problem("column", None, 0, 0, "the row of the session has another id")
         yield from disagreements(self._server, found.mine)
 
     def tail(self, session: str) -> Tail:
-        found = self._find(session)
-        end = self._server.read(lambda work: end_of(work, found.mine))
-        settled = end == (found.seq, found.size)
-        return Tail(found.tail, settled=settled, size=found.size)
+        mine = self._find(session).mine
+        found = self._server.read(lambda work: end_of(work, mine))
+        if found is None:
+            raise SessionNotFound(session)
+        tail, size, end = found
+        return Tail(tail, settled=end == (tail.seq, size), size=size)
 
     def entries(self) -> Iterator[Entry]:
         for found in self._all():
@@ -408,7 +412,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             # If its answer is lost, a row is left that the next sweep removes.
             hold.number = self._server.change(make, repeatable=True)
         except Unsure as error:
-            raise StorageUnavailable(self._server.place, "no standby has confirmed it") from error
+            raise self._server.unsure(error) from error
 
     def blob(self, session: str, digest: str) -> Iterator[bytes] | None:
         mine = self._find(session).mine
@@ -437,3 +441,12 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
             self._listener.close()
             self._presence.close()
             self._server.close()
+
+
+def _part_of(name: str, depth: int) -> str | None:
+    """The part of a namespace at a depth; None if no namespace of ours is called so."""
+    try:
+        parts = namespace_parts(name)
+    except UnicodeDecodeError:
+        return None
+    return parts[depth] if len(parts) > depth and namespace_key(parts) == name else None

@@ -21,7 +21,7 @@ _ASIDE = (
 )
 _LOG = (
     "SELECT seq, line FROM @records WHERE namespace = %s AND session = %s AND seq > %s"
-    " ORDER BY seq LIMIT 1000"
+    " ORDER BY seq LIMIT 20"
 )
 
 

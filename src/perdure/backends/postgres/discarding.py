@@ -29,6 +29,7 @@ __all__ = ["DiscardingBackend", "remove"]
 T = TypeVar("T")
 
 _WHICH = "namespace = %s AND session = %s"
+_CLAIMED = f"SELECT state, builder FROM @sessions WHERE {_WHICH} FOR UPDATE"
 _BUSY = f"SELECT builder FROM @sessions WHERE {_WHICH} AND state = 'deleted' FOR UPDATE"
 
 
@@ -188,10 +189,7 @@ class DiscardingBackend(Backend):
         try:
             self._server.change(change, repeatable=True)
         except Unsure as error:
-            reason = "the answer to the commit was lost"
-            told = StorageUnavailable(self._server.place, reason, hint="look, and try again")
-            told.uncertain = told.retryable = True
-            raise told from error
+            raise self._server.unsure(error) from error
 
     @contextmanager
     def _moving(self, session: str, number: int) -> Iterator[int]:
@@ -231,9 +229,17 @@ class DiscardingBackend(Backend):
     def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
         number = int(trashed.place)
         try:
-            with self._moving(trashed.id, number):
+            with self._moving(trashed.id, number) as writer:
                 first(trashed)
-                self._changed(lambda work: remove(work, (self._namespace, number)))
+
+                def purge(work: Work) -> None:
+                    # It may have taken so long that somebody has brought it back meanwhile.
+                    found = work.row(_CLAIMED, self._namespace, number)
+                    if found is not None and found != ("deleted", writer):
+                        raise SessionBusy(trashed.id)
+                    remove(work, (self._namespace, number))
+
+                self._changed(purge)
         except SessionNotFound:
             return False
         return True

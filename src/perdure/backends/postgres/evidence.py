@@ -6,12 +6,14 @@ from typing import TypeVar
 from perdure.backends.postgres.cells import text
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.databases.postgres.keys import key, within
-from perdure.errors import StorageUnavailable
 from perdure.evidence.rows import Cell, Row, Rows, Table
 
 __all__ = ["ServerRows"]
 
 T = TypeVar("T")
+
+
+_TEXTS = frozenset({"namespace", "session", "kind", "reason"})
 
 
 class _Nothing:
@@ -41,7 +43,9 @@ class _Rows:
         names = _names(table)
         order = ", ".join(("in_namespace", "of_session", *names[2 : table.key]))
         query = f"SELECT {', '.join(names)} FROM @{_table(table)}{_where(table, beginning)}"
-        return self._work.rows(f"{query} ORDER BY {order}", *_shortened(beginning))
+        rows = self._work.rows(f"{query} ORDER BY {order}", *_shortened(beginning))
+        # Whoever may write to the table may put there what stands for nothing: it says nothing.
+        return [row for row in rows if _sound(table, row)]
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
         """Add rows; one with the same key gives way."""
@@ -78,6 +82,17 @@ def _shortened(beginning: Sequence[Cell]) -> list[object]:
     for place, make in enumerate((within, key)[: len(found)]):
         found[place] = make(text(_bytes(found[place])))
     return found
+
+
+def _sound(table: Table, row: Row) -> bool:
+    """Whether its texts are texts."""
+    for name, value in zip(_names(table), row, strict=True):
+        if name in _TEXTS and isinstance(value, bytes):
+            try:
+                value.decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError:
+                return False
+    return True
 
 
 def _bytes(cell: object) -> bytes:
@@ -124,7 +139,7 @@ class ServerRows:
         except NotMade:
             return
         except Unsure as error:
-            raise StorageUnavailable(self._server.place, "no standby has confirmed it") from error
+            raise self._server.unsure(error) from error
 
     def set_aside(self) -> Sequence[str]:
         """No file is damaged where there is none."""

@@ -49,7 +49,12 @@ _SOME = (
 _COPIED_FROM = 10
 """From so many records on, COPY takes less time than one statement that holds them all."""
 
+_COPIED_BYTES = 256 * 1024
+"""Or so many bytes: lists of bytes are sent as text."""
+
 _TAIL = "SELECT tail_seq, tail_hash, size, epoch FROM @tails WHERE namespace = %s AND session = %s"
+
+_STATE = "SELECT state FROM @sessions WHERE namespace = %s AND session = %s FOR UPDATE"
 
 NEVER = Position(-2, "")
 """Where a hold stands that was not settled: no log stands there."""
@@ -229,6 +234,8 @@ class PostgresHold(Hold):
                 sent = False
                 self._dead = doubtful
                 if isinstance(error, psycopg.Error) and not self.server.again(error):
+                    if doubtful:
+                        raise self._unknown(error, uncertain=True) from error
                     raise self._meaning(error, rows) from error
                 if not attempts.pause():
                     raise self._unknown(error, uncertain=doubtful) from error
@@ -256,7 +263,8 @@ class PostgresHold(Hold):
         server = self.server
         crash.point("postgres.begun")
         server.warned(work.connection)
-        if len(rows) < _COPIED_FROM and not server.address.pooled:
+        small = len(rows) == 1 or sum(len(row[-1]) for row in rows) < _COPIED_BYTES
+        if len(rows) < _COPIED_FROM and small and not server.address.pooled:
             if len(rows) == 1:
                 changed = work.run(_ONE, *move, *rows[0], prepare=True)
             else:
@@ -269,8 +277,7 @@ class PostgresHold(Hold):
                 raise Unsure
             return True
         work.cursor.execute("BEGIN")
-        if server.address.pooled:
-            work.cursor.execute("SET LOCAL synchronous_commit = on")
+        server.synced(work)
         if work.run(_MOVE, *move) != 1:
             work.cursor.execute("ROLLBACK")
             return False
@@ -286,13 +293,12 @@ class PostgresHold(Hold):
             return StaleWriter(self.session, "another writer has taken it over")
         return StaleWriter(self.session, f"it stands at {found[0].seq}, not where this writer does")
 
-    def _unknown(self, error: Exception, *, uncertain: bool) -> PerdureError:
-        cause = error.__cause__ if isinstance(error, Unsure) else error
-        if isinstance(cause, psycopg.Error):
-            told = self.server.told(cause)
+    def _unknown(self, error: psycopg.Error | Unsure, *, uncertain: bool) -> PerdureError:
+        told: PerdureError
+        if isinstance(error, psycopg.Error):
+            told = self.server.told(error)
         else:
-            hint = "see the standbys: without one that answers no commit is durable"
-            told = StorageUnavailable(self.server.place, "no standby has confirmed it", hint=hint)
+            told = self.server.unsure(error)
         if isinstance(told, StorageUnavailable):
             told.retryable = True
             told.uncertain = uncertain
@@ -362,10 +368,18 @@ class PostgresHold(Hold):
     def fence(self, work: Work) -> None:
         """Make sure within a transaction that nobody takes the session over before its end.
 
+        Rows are locked in one order everywhere: what the session is, then where it stands. Whoever
+        takes it waits for the first of them, and sees what became of it.
+
         Raises:
-            StaleWriter: somebody has.
+            StaleWriter: somebody has, or what was staged was removed.
 
         """
+        if not self.number:
+            return
+        there = work.row(_STATE, *self.mine)
+        if there is None or (not self.epoch and there[0] != "new"):
+            raise self._stale(None)
         if not self.epoch:
             return
         query = f"{_TAIL} FOR UPDATE"

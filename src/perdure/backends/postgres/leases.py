@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from psycopg import errors
+
 from perdure.backends.postgres.holding import PostgresHold
 from perdure.backends.postgres.presence import Presence, Sign, sign_of, wait_for
 from perdure.databases.postgres import Server, Unsure, Work
@@ -11,9 +13,17 @@ from perdure.errors import SessionBusy, SessionNotFound, StorageUnavailable
 __all__ = ["Leases"]
 
 _STEP_SECONDS = 0.02
+_LOCK_SECONDS = 2
+"""So long the transaction of a writer who is stopped in the middle of it is waited for."""
+
 _BROKEN_SECONDS = 0.3
 """A writer whose connection broke makes another one within this, if it lives."""
 
+# Whoever replaces or deletes it changes this row first, and is waited for here; the statement after
+# this one sees what became of it.
+_LOCKED = (
+    "SELECT 1 FROM @sessions WHERE namespace = %s AND session = %s AND state = ANY(%s) FOR SHARE"
+)
 _STANDS = (
     "SELECT t.epoch, t.owner, t.hold, t.since FROM @tails t JOIN @sessions s"
     " ON s.namespace = t.namespace AND s.session = t.session"
@@ -129,6 +139,9 @@ class Leases:
                 now = runtime.monotonic()
                 if not sign.broken or not broken.lasts(stands.owner, now):
                     return stands.owner, sign.holder._replace(since=stands.since)
+            work.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+            if work.row(_LOCKED, *hold.mine, [*states]) is None:
+                raise SessionNotFound(hold.session)
             taken = work.row(
                 _TAKE,
                 hold.entered,
@@ -147,8 +160,11 @@ class Leases:
         try:
             return self._server.change(take, repeatable=True)
         except Unsure as error:
-            hint = "see the standbys: without one that answers no commit is durable"
-            raise StorageUnavailable(self._server.place, "cannot commit", hint=hint) from error
+            raise self._server.unsure(error) from error
+        except StorageUnavailable as error:
+            if isinstance(error.__cause__, errors.LockNotAvailable):
+                raise SessionBusy(hold.session) from error
+            raise
 
     def _sign(self, work: Work, owner: int) -> Sign | None:
         address = self._server.address

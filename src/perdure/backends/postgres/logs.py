@@ -1,6 +1,6 @@
 """A whole log: made, verified and made whole, put in the place of another one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from perdure.backends.postgres.cells import COLUMNS, TYPES, batches, rows_of, shown
 from perdure.backends.postgres.holding import PostgresHold
@@ -91,17 +91,22 @@ def settle(hold: PostgresHold, ending: Ending, seen: Position | None) -> None:
     """See `Backend.settle`."""
     hold.check()
     position = ending.position
+    tried: list[bool] = []
 
     def change(work: Work) -> None:
         found = hold.tail_of(work)
+        if tried and found is not None and found[:2] == (position, ending.end):
+            # The answer to the first try was lost.
+            return
+        tried.append(True)
         if found is None or found[0] != seen:
             raise StaleWriter(hold.session, "another writer wrote while it was verified")
         last = work.row(
-            "SELECT start FROM @records WHERE namespace = %s AND session = %s"
+            "SELECT seq FROM @records WHERE namespace = %s AND session = %s"
             " ORDER BY seq DESC LIMIT 1",
             *hold.mine,
         )
-        behind = last is not None and last[0] >= ending.end
+        behind = last is not None and last[0] > position.seq
         if not behind and found[:2] == (position, ending.end):
             return
         if behind:
@@ -122,14 +127,25 @@ def settle(hold: PostgresHold, ending: Ending, seen: Position | None) -> None:
 
 def _set_aside(hold: PostgresHold, work: Work, ending: Ending) -> None:
     """Keep the rows behind the verified end, before they are taken out of the log."""
-    which = "FROM @records WHERE namespace = %s AND session = %s AND start >= %s"
-    bound = (*hold.mine, ending.end)
-    lines = [bytes(line) for (line,) in work.rows(f"SELECT line {which} ORDER BY seq", *bound)]
+    seq = ending.position.seq
     now, token = hold.server.runtime.now_ms(), hold.server.runtime.token(4)
     reason = ending.problem.reason if ending.problem else "not part of any record"
     place = f"{now:015d}-{token}"
+    lines = _lines_behind(work, hold.mine, seq)
     keep_aside(work, hold.mine, lines, place=place, reason=reason, now=now)
-    work.run(f"DELETE {which}", *bound)
+    which = "FROM @records WHERE namespace = %s AND session = %s AND seq > %s"
+    work.run(f"DELETE {which}", *hold.mine, seq)
+
+
+def _lines_behind(work: Work, mine: tuple[str, int], seq: int) -> Iterator[bytes]:
+    while rows := work.rows(
+        "SELECT seq, line FROM @records WHERE namespace = %s AND session = %s AND seq > %s"
+        " ORDER BY seq LIMIT 10",
+        *mine,
+        seq,
+    ):
+        seq = rows[-1][0]
+        yield from (bytes(line) for _, line in rows)
 
 
 def replace(

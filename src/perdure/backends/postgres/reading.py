@@ -154,20 +154,33 @@ def stored_of(found: Found, session: str) -> Stored:
     return Stored(header, None, 0)
 
 
-def end_of(work: Work, mine: tuple[str, int]) -> tuple[int, int]:
-    """The last event that has a row, and the bytes up to its end; (-1, 0) where there is none."""
+def end_of(work: Work, mine: tuple[str, int]) -> tuple[Position, int, tuple[int, int]] | None:
+    """Where a log stands, its size, and the last event that has a row with the bytes to its end.
+
+    One statement: it tells of one state. The last is (-1, 0) where there is none.
+    """
     found = work.row(
-        "SELECT seq + count - 1, start + length(line) FROM @records"
-        " WHERE namespace = %s AND session = %s ORDER BY seq DESC LIMIT 1",
+        "SELECT t.tail_seq, t.tail_hash, t.size, r.seq + r.count - 1, r.start + length(r.line)"
+        " FROM @tails t LEFT JOIN LATERAL (SELECT seq, count, start, line FROM @records"
+        " WHERE namespace = t.namespace AND session = t.session ORDER BY seq DESC LIMIT 1) r"
+        " ON true WHERE t.namespace = %s AND t.session = %s",
         *mine,
     )
-    return (-1, 0) if found is None else (int(found[0]), int(found[1]))
+    if found is None:
+        return None
+    seq, hash_, size, last, end = found
+    return Position(seq, hash_), size, (-1, 0) if last is None else (last, end)
 
 
 # --- a log --------------------------------------------------------------------------------------
 
 _FROM = "FROM @records WHERE namespace = %s AND session = %s"
-_ROWS = f"SELECT seq, start, line {_FROM} AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s"
+# One record at least, and no more than a MiB beyond it, whatever a row is said to have.
+_BOUND = (
+    f" AND start < {_PAGE_BYTES} + (SELECT f.start FROM @records f WHERE f.namespace = %s"
+    " AND f.session = %s AND f.seq > %s ORDER BY f.seq LIMIT 1)"
+)
+_ROWS = f"SELECT seq, start, line {_FROM} AND seq > %s AND seq <= %s{_BOUND} ORDER BY seq LIMIT %s"
 _CUTS = "SELECT cuts FROM @tails WHERE namespace = %s AND session = %s"
 
 
@@ -192,14 +205,15 @@ def pieces(server: Server, session: str, found: Found, begin: int, seq: int) -> 
         for number, start, line in rows:
             yield Piece(start, start + len(line), (line,))
             behind = number
-        size = sum(len(row[2]) for row in rows)
-        limit = max(1, min(_PAGE_ROWS * 4, len(rows) * _PAGE_BYTES // max(size, 1)))
+        limit = _PAGE_ROWS * 4
 
 
 def _page(
     mine: tuple[str, int], wanted: tuple[int, int, int], work: Work
 ) -> tuple[list[Row], Row | None]:
-    return work.rows(_ROWS, *mine, *wanted), work.row(_CUTS, *mine)
+    behind, last, limit = wanted
+    rows = work.rows(_ROWS, *mine, behind, last, *mine, behind, limit)
+    return rows, work.row(_CUTS, *mine)
 
 
 def _bounds(work: Work, mine: tuple[str, int], begin: int, seq: int) -> tuple[int, int]:
@@ -223,7 +237,7 @@ def disagreements(server: Server, mine: tuple[str, int]) -> Iterator[Problem]:
     """Columns that do not say what the bytes beside them say."""
     start, behind = 0, -1
     while True:
-        rows = server.read(partial(_whole, (*mine, behind, _PAGE_ROWS)))
+        rows = server.read(partial(_whole, (*mine, behind, *mine, behind, _PAGE_ROWS)))
         if not rows:
             return
         for row in rows:
@@ -239,7 +253,9 @@ def disagreements(server: Server, mine: tuple[str, int]) -> Iterator[Problem]:
 
 
 def _whole(wanted: tuple[object, ...], work: Work) -> list[Row]:
-    return work.rows(f"SELECT {COLUMNS} {_FROM} AND seq > %s ORDER BY seq LIMIT %s", *wanted)
+    return work.rows(
+        f"SELECT {COLUMNS} {_FROM} AND seq > %s{_BOUND} ORDER BY seq LIMIT %s", *wanted
+    )
 
 
 def kept(work: Work, mine: tuple[str, int]) -> list[Aside]:

@@ -244,7 +244,7 @@ _COMPRESSION = tuple(
 # the owner of the tables, for one namespace that the role sees, and give nothing else.
 _FOUND = (
     """CREATE FUNCTION @catalog_sees(wanted text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = '' AS $$
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT has_table_privilege(session_user, '@catalog_passages'::regclass, 'SELECT') AND (
             NOT (SELECT relrowsecurity FROM pg_class WHERE oid = '@catalog_passages'::regclass)
             OR EXISTS (
@@ -257,7 +257,7 @@ _FOUND = (
     *(
         f"""CREATE FUNCTION @catalog_found_{table}(wanted text, words tsquery)
         RETURNS SETOF @catalog_{table} LANGUAGE plpgsql STABLE SECURITY DEFINER
-        SET search_path = '' AS $$
+        SET search_path = pg_catalog, pg_temp AS $$
         BEGIN
             IF @catalog_sees(wanted) THEN
                 RETURN QUERY SELECT p.* FROM @catalog_{table} AS p

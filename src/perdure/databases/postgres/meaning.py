@@ -7,7 +7,7 @@ from perdure.errors import PerdureError, StorageFull, StorageUnavailable, Unsafe
 
 __all__ = ["NotMade", "Unsure", "again", "lost", "meaning", "refused", "unmade"]
 
-_LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25006", "53300", "55000"})
+_LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "53300", "55000"})
 """Shut down, crashed, starting, idle for too long, demoted, too many clients, in recovery."""
 
 _AGAIN_STATES = frozenset({"40001", "40P01"})

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _STEP_SECONDS = 0.05
 _STEP_SECONDS_MAX = 0.5
+_IDLE_SECONDS_MIN = 60.0
 _POOL_SECONDS_MIN = 1.0
 """So long a connection that others use is waited for at least, whatever the time-out is."""
 
@@ -60,6 +61,14 @@ class Attempts:
         return True
 
 
+class _Inside(threading.local):
+    """How deep a thread is within statements, and the connections it has but for the first."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.others: list[Connection] = []
+
+
 class Server:
     """One schema of one server; shared by all namespaces. Methods may be called by any thread."""
 
@@ -72,6 +81,7 @@ class Server:
         self._pool: Pool | None = None
         self._made = False
         self._reached = False
+        self._inside = _Inside()
         self.closers: list[Callable[[], None]] = []
         self.forgetters: list[Callable[[], None]] = []
         self._warned: weakref.WeakSet[psycopg.Connection[Any]] = weakref.WeakSet()
@@ -112,6 +122,12 @@ class Server:
             connection.execute(_SYNCED)
             # No statement here is worth a compiler, and estimates of large tables would call it.
             connection.execute("SET jit = off")
+            # A process that was stopped in the middle of a transaction keeps no rows locked.
+            seconds = max(self.address.lease, _IDLE_SECONDS_MIN)
+            connection.execute(f"SET idle_in_transaction_session_timeout = '{seconds:.0f}s'")
+            # Nor does anybody wait for rows or tables that others keep locked.
+            patience = max(self.address.timeout, _POOL_SECONDS_MIN)
+            connection.execute(f"SET lock_timeout = '{patience:.0f}s'")
 
     def warned(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the server warned on this connection since it was asked last.
@@ -135,12 +151,38 @@ class Server:
 
     @contextmanager
     def _lent(self, seconds: float) -> Iterator[Connection]:
+        if self._inside.depth:
+            with self._another() as connection:
+                yield connection
+            return
         pool = self._connections()
         connection = pool.take(max(seconds, _POOL_SECONDS_MIN))
+        self._inside.depth = 1
         try:
             yield connection
         finally:
+            self._inside.depth = 0
+            others, self._inside.others = self._inside.others, []
+            for other in others:
+                other.close()
             pool.give(connection)
+
+    @contextmanager
+    def _another(self) -> Iterator[Connection]:
+        """One for whoever asks in the middle of a transaction of the same thread, as a fork does.
+
+        Not from the pool: those who all have one would wait for each other.
+        """
+        inside = self._inside
+        place, inside.depth = inside.depth - 1, inside.depth + 1
+        try:
+            if place < len(inside.others) and inside.others[place].closed:
+                inside.others[place] = self.connect()
+            elif place >= len(inside.others):
+                inside.others.append(self.connect())
+            yield inside.others[place]
+        finally:
+            inside.depth -= 1
 
     def close(self) -> None:
         """Close the idle connections; what is used meanwhile is closed by whoever uses it."""
@@ -328,6 +370,26 @@ class Server:
         if isinstance(error, AllInUse):
             return False
         return meaning.lost(error) or meaning.again(error)
+
+    def synced(self, work: Work) -> None:
+        """Let the transaction that has begun be durable, where no setting outlives one."""
+        if self.address.pooled:
+            work.cursor.execute(_SYNCED_HERE)
+
+    def unsure(self, error: Unsure) -> StorageUnavailable:
+        """What callers are told of a commit of which nobody knows what came."""
+        cause = error.__cause__
+        if isinstance(cause, psycopg.Error):
+            told = StorageUnavailable(
+                self.place,
+                f"the answer to a commit was lost: {' '.join(str(cause).split())}",
+                hint="see what is there, and try again",
+            )
+        else:
+            hint = "see the standbys: without one that answers no commit is durable"
+            told = StorageUnavailable(self.place, "no standby has confirmed it", hint=hint)
+        told.retryable = told.uncertain = True
+        return told
 
     def attempts(self) -> Attempts:
         """As often as the time-out of the address lets."""

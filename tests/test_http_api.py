@@ -129,6 +129,12 @@ def test_a_request_that_is_sent_again_changes_nothing(api: httpx.Client) -> None
     assert [event["data"] for event in log(api, id)] == [1, 1, 1, 2, 1, 3]
 
 
+def test_what_was_never_set_up_is_no_failure_of_the_server(api: httpx.Client) -> None:
+    """A search by meaning where nothing was embedded conflicts with what there is."""
+    answer = api.get("/api/search", params={"query": "words", "mode": "semantic"})
+    refused(answer, 409, "embedder-unavailable")
+
+
 def test_a_request_that_asks_for_something_else_is_refused(api: httpx.Client) -> None:
     """The same request id, number or session with other content is refused, and changes nothing."""
     body = {"id": "else", "events": [NOTE], "request": "r", "created_at": 5}

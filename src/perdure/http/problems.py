@@ -204,6 +204,9 @@ def status_of(error: errors.PerdureError) -> int:
     """The status of an error; a class from elsewhere has that of its nearest known ancestor."""
     if isinstance(error, errors.NoSuchOperation) and error.allowed:
         return 405
+    if type(error) is errors.EmbedderUnavailable and not error.retryable:
+        # It is not set up: that is no failure of the server, and stays so.
+        return 409
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 

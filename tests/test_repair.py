@@ -516,9 +516,9 @@ def test_damaged_content_beside_a_damaged_log(patient: Patient) -> None:
 
     assert (done.content, done.kept, done.salvaged) == ((digest,), 5, 6)
     assert said(store, "content/expired")["blobs"] == [digest]
-    assert [aside.place for aside in store._backend.asides("s")] == [
-        f"repair-1-{digest}", "repair-1",
-    ]  # fmt: skip
+    # Both within a millisecond, perhaps.
+    kept = {aside.place for aside in store._backend.asides("s")}
+    assert kept == {f"repair-1-{digest}", "repair-1"}
     store.close()
 
 

@@ -117,14 +117,32 @@ def test_other_stores_have_no_tables(tmp_path: Path, name: str) -> None:
     assert "postgresql://" in result.output
 
 
-def test_a_password_stays_out_of_what_is_printed(postgres: Server) -> None:
+def test_a_copy_from_tables_that_are_not_there_is_refused(url: str, tmp_path: Path) -> None:
+    """A backup of a schema that was mistyped does not succeed every night."""
+    result = run("copy", url, tmp_path / "backup")
+    assert result.exit_code == Exit.FAILED
+    assert "there is no store" in result.stderr
+
+
+def test_a_password_stays_out_of_what_is_printed(postgres: Server, tmp_path: Path) -> None:
     """A message about a store that cannot be reached, or is empty, holds no password."""
     url = postgres.tcp_url(schema="never_made")
     assert postgres.password in url
     for arguments in (["ls"], ["show", "x"], ["postgres", "status"], ["--namespace", "n", "ls"]):
         result = run("--store", url, *arguments)
         assert postgres.password not in result.output + result.stderr
+    with perdure.open(postgres.tcp_url(schema="made")) as store:
+        store.create("s").append("x", 1)
+    made = postgres.tcp_url(schema="made")
+    for name, place in (("upgrade", "one"), ("copy", "two")):
+        for more in ([], ["--json"]):
+            result = run(name, made, tmp_path / place, *more)
+            assert result.exit_code == Exit.OK
+            assert postgres.password not in result.output + result.stderr
+    assert "schema=made" in run("upgrade", made, tmp_path / "one").output
     wrong = url.replace(postgres.password, "hunter2x")
     result = run("--store", wrong, "ls")
     assert result.exit_code == Exit.FAILED
     assert "hunter2x" not in result.output + result.stderr
+    assert "password" in result.stderr
+    assert "runs and takes connections" not in result.stderr

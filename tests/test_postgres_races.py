@@ -278,3 +278,21 @@ def test_a_few_big_events_are_sent_as_bytes(url: str) -> None:
             assert asked == ["records"]
             session.append_many([{"type": f"x{n}", "data": 1} for n in range(4)])
             assert asked == ["records"]
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://a:s3cret@h/d", "postgres-x://a:s3cret@h/d"])
+def test_another_kind_of_url_is_no_folder(url: str) -> None:
+    """What looks like a URL and is none of ours is refused, and nothing is told of it."""
+    with pytest.raises(InvalidValue) as caught:
+        open_backend(url)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_commit_that_waited_for_no_standby_is_seen_by_any_role(url: str) -> None:
+    """Whatever messages a role asks for, the warning of a wait that was cut short comes through."""
+    with closing(
+        Server(parse_address(f"{url}&options=-c%20client_min_messages%3Derror"), SYSTEM)
+    ) as server:
+        server.make()
+        told = server.read(lambda work: work.row("SHOW client_min_messages"))
+        assert told == ("warning",)

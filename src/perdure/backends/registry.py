@@ -1,6 +1,7 @@
 """From a path or URL to a backend, imported when it is first asked for."""
 
 import os
+import re
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -15,6 +16,8 @@ __all__ = ["ENTRY_POINTS", "SCHEMES", "open_backend"]
 
 ENTRY_POINTS = "perdure.backends"
 """Group of the entry points by which other packages register: a scheme, and `module:Class`."""
+
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 
 BUNDLE_SUFFIX = ".perdure"
 """A plain path that ends so names a bundle."""
@@ -45,6 +48,11 @@ def open_backend(
 
     """
     text = _text_of(location)
+    if "://" in text and not text.partition("://")[0].isalnum() and _URL.match(text):
+        # No folder is meant; and what stands in it may be a password.
+        scheme = text.partition(":")[0]
+        hint = "write postgresql://…" if scheme.startswith("postgres") else ""
+        raise InvalidValue("location", f"no backend for {scheme!r}", hint=hint)
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme.isalnum() or len(scheme) == 1:
         # A folder may be called so, too: `~/.perdure`, whose name has no suffix, or any other.

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 from perdure.backends import Backend, open_backend
 from perdure.cli import output
 from perdure.cli.exits import Exit, exit_code, worst
-from perdure.cli.options import opened_at
+from perdure.cli.options import opened_at, shown_location
 from perdure.cli.progress import Progress
 from perdure.errors import InvalidValue, PerdureError
 from perdure.store import Copied, NotCopied, Store
@@ -136,10 +137,18 @@ def source_at(ctx: click.Context, location: str) -> Store:
         PerdureError: it is not. A backup of a name that was mistyped would succeed every night.
 
     """
-    place = open_backend(location).place
-    # Another kind of address is for its backend to look up.
-    if place is not None and Path(place).is_absolute() and not os.path.lexists(place):
-        raise PerdureError(f"there is no store at {location}", hint="nothing was copied")
+    with closing(open_backend(location)) as backend:
+        place, database = backend.place, backend.database
+        # Another kind of address is for its backend to look up.
+        missing = place is not None and Path(place).is_absolute() and not os.path.lexists(place)
+        if database is not None:
+            from perdure.databases.postgres import Server
+            from perdure.databases.postgres.administration import has_tables
+
+            missing = isinstance(database, Server) and not has_tables(database)
+    if missing:
+        shown = shown_location(location)
+        raise PerdureError(f"there is no store at {shown}", hint="nothing was copied")
     return opened_at(ctx, location)
 
 

@@ -12,7 +12,16 @@ from perdure.cli import output
 from perdure.errors import PerdureError
 from perdure.store import Store
 
-__all__ = ["Place", "age", "confirmed", "json_option", "opened", "opened_at", "yes_option"]
+__all__ = [
+    "Place",
+    "age",
+    "confirmed",
+    "json_option",
+    "opened",
+    "opened_at",
+    "shown_location",
+    "yes_option",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -26,15 +35,21 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         """As a message names it."""
-        # What a link to a server brings with it is nobody's to read.
-        named = self.location
-        if named.startswith(("http://", "https://")):
-            named = named.partition("?")[0]
-        if named.startswith(("postgresql://", "postgres://")):
-            named = re.sub("://([^/@:]*):[^/@]*@", r"://\1@", named.partition("?")[0])
+        named = shown_location(self.location)
         if not self.parts:
             return named
         return f"namespace {' / '.join(self.parts)} of {named}"
+
+
+def shown_location(location: str) -> str:
+    """A location for messages, without what is nobody's to read."""
+    if location.startswith(("http://", "https://")):
+        # What a link to a server brings with it.
+        return location.partition("?")[0]
+    if location.startswith(("postgresql:", "postgres:")):
+        location = re.sub("://([^/@:]*):[^/]*@", r"://\1@", location)
+        return re.sub("([?&])(password|sslpassword)=[^&]*", r"\1\2=…", location)
+    return location
 
 
 def age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -5,7 +5,7 @@ import click
 from perdure.cli import output
 from perdure.cli.chosen import meant
 from perdure.cli.copies import Told, copy_each, source_at
-from perdure.cli.options import json_option, opened_at
+from perdure.cli.options import json_option, opened_at, shown_location
 from perdure.errors import SessionNotFound
 from perdure.store import Store
 
@@ -36,6 +36,7 @@ def command(
     more, 4 if somebody writes it there, 5 if it is not there; all others are copied.
     """
     here, there = source_at(ctx, source), opened_at(ctx, target)
+    source, target = shown_location(source), shown_location(target)
     told = Told(as_json=as_json)
     if sessions:
         copy_each(here, there, [_meant(here, session) for session in sessions], told)

@@ -1,5 +1,6 @@
 """`perdure postgres`: what an owner of the tables of a PostgreSQL store does with them."""
 
+import shlex
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
@@ -44,16 +45,18 @@ def _server(ctx: click.Context, *, whole: bool = True, made: bool = True) -> "Se
     if whole and place.parts:
         message = "this is about the whole store; leave --namespace out"
         raise click.UsageError(message, ctx=ctx)
+    stack = ctx.with_resource(ExitStack())
+    backend = stack.enter_context(closing(open_backend(place.location)))
+    # Not before: without the extra it says what to install.
     from perdure.databases.postgres import Server
     from perdure.databases.postgres.administration import has_tables
 
-    stack = ctx.with_resource(ExitStack())
-    backend = stack.enter_context(closing(open_backend(place.location)))
     found = backend.database
     if not isinstance(found, Server):
         raise click.UsageError(f"{place} is no store in PostgreSQL", ctx=ctx)
     if made and not has_tables(found):
-        hint = f"`perdure --store {place} postgres migrate` makes them, and so does a first session"
+        named = shlex.quote(str(place))
+        hint = f"`perdure --store {named} postgres migrate` makes them, and so does a first session"
         raise StorageUnavailable(found.place, "has no tables of perdure yet", hint=hint)
     return found
 

@@ -8,7 +8,7 @@ import click
 from perdure.cli import output
 from perdure.cli.copies import Told, source_at
 from perdure.cli.exits import Exit, worst
-from perdure.cli.options import json_option, opened_at
+from perdure.cli.options import json_option, opened_at, shown_location
 from perdure.errors import PerdureError, SessionDamaged
 from perdure.store import Copied, Store
 from perdure.store.moving import known_digests
@@ -36,6 +36,7 @@ def command(ctx: click.Context, source: str, target: str, as_json: bool) -> int:
     `perdure copy`; 3 also if a session in DST is not sound.
     """
     here, there = source_at(ctx, source), opened_at(ctx, target)
+    source, target = shown_location(source), shown_location(target)
     _refuse_others(here, there, target)
     told = Told(as_json=as_json)
     here.copy_all(there, progress=told)

@@ -59,16 +59,36 @@ def meaning(error: psycopg.Error, place: str) -> PerdureError:
     if error.sqlstate in _FULL_STATES:
         return StorageFull(place, f"PostgreSQL: {said}")
     if isinstance(error, errors.InsufficientPrivilege):
+        # Without the statement that it points to.
+        said = said.partition(" LINE 1:")[0]
         hint = "an owner of the tables grants it: `perdure postgres grant`"
+        if "row-level security" in said:
+            hint = "this role is a tenant, and sees its own namespace alone: name that one"
         return UnsafeFile(place, f"PostgreSQL: {said}", hint=hint)
+    mistaken = next((hint for words, hint in _MISTAKES if words in said), None)
+    if mistaken is not None:
+        # Told before there is a connection, and so without a state.
+        return StorageUnavailable(place, f"PostgreSQL: {said}", hint=mistaken)
     told = StorageUnavailable(place, f"PostgreSQL: {said}", hint=_hint(error))
     told.retryable = lost(error) or again(error) or isinstance(error, errors.LockNotAvailable)
     return told
 
 
+_SECRETS = "see user and password; PGPASSFILE or a service file keeps them out of the URL"
+_MISTAKES = (
+    ("password authentication failed", _SECRETS),
+    ("no password supplied", _SECRETS),
+    ("no pg_hba.conf entry", "the server lets nobody in like that: see its pg_hba.conf"),
+    ("invalid port number", "see the URL: postgresql://user@host:5432/database"),
+    ("definition of service", "see the service file, and the name in the URL"),
+    ("does not support SSL", "see `sslmode` in the URL, or switch it on in the server"),
+    ('" does not exist', "create the role and the database, or name others in the URL"),
+)
+
+
 def _hint(error: psycopg.Error) -> str:
     if isinstance(error, errors.InvalidAuthorizationSpecification):
-        return "see user and password; PGPASSFILE or a service file keeps them out of the URL"
+        return _SECRETS
     if isinstance(error, errors.InvalidCatalogName):
         return "create the database, or name another one in the URL"
     if lost(error):

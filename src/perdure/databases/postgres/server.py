@@ -120,6 +120,7 @@ class Server:
         connection.add_notice_handler(told)
         if not self.address.pooled:
             connection.execute(_SYNCED)
+            connection.execute("SET client_min_messages = warning")
             # No statement here is worth a compiler, and estimates of large tables would call it.
             connection.execute("SET jit = off")
             # A process that was stopped in the middle of a transaction keeps no rows locked.
@@ -327,6 +328,8 @@ class Server:
             Unsure: the answer was lost, or it may not have reached a standby.
 
         """
+        # What the statements before it warned of is nobody's commit.
+        self.warned(work.connection)
         try:
             work.cursor.execute("COMMIT")
         except psycopg.Error as error:
@@ -451,8 +454,9 @@ _SYNCED = (
     " WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
 )
 _SYNCED_HERE = (
-    "SELECT set_config('synchronous_commit', 'on', true)"
-    " WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+    "SELECT set_config('client_min_messages', 'warning', true),"
+    " CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+    " THEN set_config('synchronous_commit', 'on', true) END"
 )
 _UNSYNCED = "SET LOCAL synchronous_commit = off"
 _MARKED = "SELECT pg_logical_emit_message(true, 'perdure', ''::text)"

@@ -95,7 +95,10 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
         assert (status["version"], status["sessions"]) == (1, 1)
         assert "records_1" in run("--store", url, "postgres", "status").output
         assert told("--store", url, "postgres", "maintain")["made"] == ["records_2", "records_3"]
-        assert run("--store", theirs, "postgres", "maintain").exit_code == Exit.FAILED
+        for words in (["maintain"], ["grant", role], ["tenant", role]):
+            result = run("--store", theirs, "postgres", *words)
+            assert result.exit_code == Exit.FAILED
+            assert "does not own the tables" in result.stderr
     finally:
         postgres.ask(f"DROP OWNED BY {role}")
         postgres.ask(f"DROP ROLE {role}")

@@ -242,12 +242,16 @@ def test_rows_that_a_tenant_forged_break_no_listing(url: str) -> None:
     """Names and evidence that perdure did not write are as if they were not there."""
     with perdure.open(url) as store:
         store.namespace("acme").create("s").append("x", 1)
-        columns = "(namespace, name, id, state, created_at, header)"
         forged = (
             "INSERT INTO @spaces VALUES ('acme/\\x', '')",
-            f"INSERT INTO @sessions {columns} VALUES ('acme/%ff', 'a', 'a', 'stored', 1, 'x')",  # noqa: S608
-            f"INSERT INTO @sessions {columns} VALUES ('acme/\\x', 'a', 'a', 'stored', 1, 'x')",  # noqa: S608
-            "INSERT INTO @evidence_damage VALUES ('acme', 's', 'acme', 's', '\\xff', 1, '\\xff', 1)",
+            (
+                "INSERT INTO @sessions (namespace, name, id, state, created_at, header) SELECT n, 'a',"
+                " 'a', 'stored', 1, 'x' FROM unnest(ARRAY['acme/%ff', 'acme/\\x']) n"
+            ),
+            (
+                "INSERT INTO @evidence_damage"
+                " VALUES ('acme', 's', 'acme', 's', '\\xff', 1, '\\xff', 1)"
+            ),
             "INSERT INTO @evidence_deletion VALUES ('acme', 't', '\\xff', '\\xff', '\\xff', 1)",
         )
         with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from perdure.backends.postgres.waiting import wait_for
 from perdure.errors import KeyConflict, SessionBusy, SessionClosed, StaleWriter
 from perdure.store import Store
 from perdure.store.store import open_store
@@ -182,9 +183,18 @@ def test_a_server_that_restarts_under_a_writer() -> None:
             assert len(data_of(store)) == 2 + 2 * 2 * scaled(10)
 
 
-def test_a_waiting_writer_gets_it_soon(place: Place, seed: int) -> None:
+def test_a_waiting_writer_gets_it_soon(
+    place: Place, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who waits for a session has it soon after it was given back."""
     took: list[float] = []
+    asked = threading.Event()
+
+    def waiting(server: Any, writer: int) -> None:
+        asked.set()
+        wait_for(server, writer)
+
+    monkeypatch.setattr("perdure.backends.postgres.leases.wait_for", waiting)
     with place.open() as store:
         store.create("s").append("x", 0)
         for number in range(scaled(30)):
@@ -192,8 +202,9 @@ def test_a_waiting_writer_gets_it_soon(place: Place, seed: int) -> None:
                 assert "seq" in peer.ask("open", session="s", wait=5)
                 found: list[Any] = []
                 thread = threading.Thread(target=lambda f=found: f.append(given(store)))
+                asked.clear()
                 thread.start()
-                until(partial(waits, place), "nobody asks for it")
+                assert asked.wait(SECONDS), "nobody asks for it"
                 assert not found
                 peer.ask("close")
                 closed = time.monotonic()
@@ -211,15 +222,29 @@ def given(store: Store) -> tuple[Any, float]:
     return session, time.monotonic()
 
 
-def waits(place: Place) -> bool:
-    """Tell whether somebody asks for the lock of another one's lease."""
-    return bool(
-        place.server.ask(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"
-            " AND classid = hashtext('perdure ' || %s)::oid",
-            place.schema,
-        )
+def test_waiting_costs_little(seed: int) -> None:
+    """Who waits for a session asks now and then, and leaves no error in the log of the server."""
+    with Server() as server:
+        place = Place(server, "s")
+        with writing(place) as peer, place.open() as store:
+            before, said = transactions(place), server.log.read_text(errors="replace")
+            with pytest.raises(SessionBusy):
+                store.writer("s", wait=5.0)
+            count = transactions(place) - before
+            peer.ask("close")
+        text = server.log.read_text(errors="replace")
+        assert "ERROR" not in text.removeprefix(said)
+        assert count < 80
+    summarise("waiting for five seconds", seed, {"transactions": count})
+
+
+def transactions(place: Place) -> int:
+    """Return how many transactions have ended, as far as that was told of."""
+    query = (
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database"
+        " WHERE datname = current_database()"
     )
+    return int(place.server.ask(query))
 
 
 # --- behind a pooler ------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Whoever follows sessions is told of changes by the server, on one connection of the process."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,8 @@ __all__ = ["Listener"]
 
 _LOOK_SECONDS = 1.0
 """So soon the thread notices that nobody follows any more."""
+
+_log = logging.getLogger("perdure.postgres")
 
 _AGAIN_SECONDS = 1.0
 """After a connection that broke, or was not to be had."""
@@ -42,7 +45,7 @@ class Listener:
             self._pid = self._server.runtime.pid()
         with self._mutex:
             self._told.setdefault(name, []).append(told)
-            if self._thread is None:
+            if self._thread is None or self._ended.is_set():
                 self._ended = threading.Event()
                 self._thread = threading.Thread(
                     target=self._listen, args=(self._ended,), name="perdure-listen", daemon=True
@@ -60,19 +63,37 @@ class Listener:
         return end
 
     def _listen(self, ended: threading.Event) -> None:
-        while not ended.is_set():
-            with suppress(psycopg.Error):
-                connection = self._server.connect()
+        try:
+            while not self._unneeded(ended):
                 try:
-                    self._hear(connection, ended)
-                finally:
-                    connection.close()
-            with self._mutex:
-                if not self._told or ended.is_set():
-                    if self._thread is threading.current_thread():
-                        self._thread = None
+                    self._connected(ended)
+                except Exception:  # noqa: BLE001 - it is said, and goes on
+                    # Those who follow would wait for nothing: nobody sees the end of this thread.
+                    _log.exception("following sessions was broken off, and goes on")
+                if self._unneeded(ended):
                     return
-            ended.wait(_AGAIN_SECONDS)
+                ended.wait(_AGAIN_SECONDS)
+        finally:
+            with self._mutex:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _unneeded(self, ended: threading.Event) -> bool:
+        """Whether nobody follows any more; then another thread may begin at once."""
+        with self._mutex:
+            if self._told and not ended.is_set():
+                return False
+            if self._thread is threading.current_thread():
+                self._thread = None
+            return True
+
+    def _connected(self, ended: threading.Event) -> None:
+        with suppress(psycopg.Error):
+            connection = self._server.connect()
+            try:
+                self._hear(connection, ended)
+            finally:
+                connection.close()
 
     def _hear(self, connection: psycopg.Connection[Any], ended: threading.Event) -> None:
         channel = channel_of(self._server.address.schema)
@@ -91,8 +112,12 @@ class Listener:
             wanted = self._told if names is None else [each for each in names if each in self._told]
             called = [told for name in wanted for told in self._told[name]]
         for told in called:
-            told()
+            try:
+                told()
+            except Exception:  # noqa: BLE001 - it is said, and goes on
+                # Others are told as well, and so is this one the next time.
+                _log.exception("whoever was told of a changed session raised")
 
     def close(self) -> None:
-        """End the thread, soon."""
+        """End the thread, soon; whoever follows after that begins another one."""
         self._ended.set()

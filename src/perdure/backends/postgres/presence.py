@@ -8,6 +8,7 @@ was taken over finds another epoch at its next commit.
 """
 
 import hashlib
+import logging
 import os
 import select
 import socket
@@ -17,8 +18,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import errors
 
+from perdure.backends.postgres.waiting import LOCK, wait_for
 from perdure.databases.forks import undivided
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.databases.postgres.work import expanded
@@ -28,11 +29,12 @@ from perdure.runtime import SYSTEM
 
 __all__ = ["Presence", "Sign", "channel_of", "sign_of", "told_as", "wait_for"]
 
+_log = logging.getLogger("perdure.postgres")
+
 _IDLE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.25
 """After a connection that was not to be had."""
 
-_PROBE = "30ms"
 _LOCK_TIMEOUT = "2s"
 _NOTIFY_SECONDS = 0.05
 """The first change is told of at once; those that follow it closely are told of together."""
@@ -41,15 +43,18 @@ _TOLD_MAX = 200
 """So many sessions stand in one notification at most, which may have 8,000 bytes."""
 
 _INCARNATION = "extract(epoch FROM pg_postmaster_start_time())::text"
-_LOCK = "hashtext('perdure ' || %s), %s"
-"""Advisory locks have two numbers: one for the schema, one for the writer."""
-
 _ENTER = (
     "INSERT INTO @writers (pid, host, since, beat_at, incarnation, held)"
     f" VALUES (%s, %s, %s, clock_timestamp(), {_INCARNATION}, %s) RETURNING id"
 )
 _BEAT = (
     f"UPDATE @writers SET beat_at = clock_timestamp(), incarnation = {_INCARNATION} WHERE id = %s"
+)
+# The row of a process that was asleep for days, or that was not on the standby that took over.
+_BACK = (
+    "INSERT INTO @writers (id, pid, host, since, beat_at, incarnation, held)"
+    f" OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, clock_timestamp(), {_INCARNATION}, %s)"
+    " ON CONFLICT (id) DO NOTHING"
 )
 # Exclusive: whoever waits for the end of a writer has the same lock for a moment, shared.
 _LOCKED = (
@@ -80,6 +85,7 @@ class Presence:
         """Forget what belongs to another process."""
         self._mutex = threading.RLock()
         self._id = 0
+        self._told: tuple[int, str, int, bool] = (0, "", 0, False)
         self._holds = 0
         self._pid = self._runtime.pid()
         self._thread: threading.Thread | None = None
@@ -87,6 +93,7 @@ class Presence:
         self._changed: dict[str, None] = {}
         self._dropped: list[Callable[[], None]] = []
         self._later: list[Callable[[], None]] = []
+        self._releasing: threading.Thread | None = None
         # The thread waits for the other end of this, and for its connection to break.
         self._waking: socket.socket | None = None
         self._woken: socket.socket | None = None
@@ -133,17 +140,40 @@ class Presence:
         dropped += self._later
         self._later = []
         for release in dropped:
-            with suppress(PerdureError):
+            with suppress(PerdureError, NotMade, Unsure):
                 release()
+
+    def _tidy_beside(self) -> None:
+        """Let another thread release what was dropped.
+
+        A release may wait for a connection for longer than the lease: signs of life do not.
+        """
+        if not self._releases and (self._dropped or self._later):
+            thread = threading.Thread(target=self._release, name="perdure-release", daemon=True)
+            # None is to be had where the program ends.
+            with suppress(RuntimeError):
+                thread.start()
+                self._releasing = thread
+
+    @property
+    def _releases(self) -> bool:
+        return self._releasing is not None and self._releasing.is_alive()
+
+    def _release(self) -> None:
+        try:
+            self.tidy()
+        except Exception:  # noqa: BLE001 - it is said, and goes on
+            _log.exception("a session that was dropped could not be released")
 
     def _begin(self) -> None:
         runtime, held = self._runtime, not self._server.address.pooled
-        told = (runtime.pid(), runtime.host().replace("\0", "?"), runtime.now_ms(), held)
+        host = runtime.host().replace("\0", "?")
+        self._told = (runtime.pid(), host, runtime.now_ms(), held)
 
         def enter(work: Work) -> int:
             # What was left by those who died long ago.
             work.run("DELETE FROM @writers WHERE beat_at < clock_timestamp() - interval '7 days'")
-            found = work.row(_ENTER, *told)
+            found = work.row(_ENTER, *self._told)
             return int(found[0]) if found else 0
 
         try:
@@ -182,13 +212,17 @@ class Presence:
         connection = self._server.connect()
         mine = (self._server.address.schema, self._id)
         try:
-            # A sign of life that is lost with the power is of somebody who is gone with it.
-            connection.execute("SET synchronous_commit = off")
-            connection.execute(expanded(_BEAT, self._server.address.schema), (self._id,))
-            # The connection before this one broke, and the server may not have noticed.
-            connection.execute(_END_OTHERS, mine)
-            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
-            connection.execute(f"SELECT pg_advisory_lock({_LOCK})", mine)
+            # Behind a pooler nothing that is set or locked is this connection's: it is there so
+            # that a sign of life waits for nobody in this process.
+            if not self._server.address.pooled:
+                # A sign of life that is lost with the power is of somebody who is gone with it.
+                connection.execute("SET synchronous_commit = off")
+                # The connection before this one broke, and the server may not have noticed.
+                connection.execute(_END_OTHERS, mine)
+                connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+                connection.execute(f"SELECT pg_advisory_lock({LOCK})", mine)
+            # Only now: who finds this life of the server in the row looks for the lock.
+            self._beat(Work(connection, self._server.address.schema))
         except BaseException:
             connection.close()
             raise
@@ -197,36 +231,47 @@ class Presence:
     # --- the thread ------------------------------------------------------------------------------
 
     def _live(self, woken: socket.socket) -> None:
+        with woken:
+            while True:
+                try:
+                    self._lives(woken)
+                except Exception:  # noqa: BLE001 - it is said, and goes on
+                    # Without it all that is held could be taken, and nobody would see why.
+                    _log.exception("the sign of life of a writer was broken off, and goes on")
+                    threading.Event().wait(_AGAIN_SECONDS)
+                else:
+                    return
+
+    def _lives(self, woken: socket.socket) -> None:
         every = self._server.address.lease / 4
         beat, told, held = 0.0, 0.0, SYSTEM.monotonic()
-        with woken:
-            while self._awaited(woken, beat):
-                now = SYSTEM.monotonic()
-                self.tidy()
-                held = now if self._holds else held
-                if now - held > _IDLE_SECONDS and self._ended():
-                    return
-                if self._changed and now - told < _NOTIFY_SECONDS:
-                    # What is written meanwhile goes with it.
-                    threading.Event().wait(_NOTIFY_SECONDS - (now - told))
-                due = now >= beat or self._broken
-                try:
-                    self._speak(beats=due)
-                except (psycopg.Error, PerdureError, NotMade):
-                    due, every_now = True, min(every, _AGAIN_SECONDS)
-                else:
-                    every_now = every
-                told = SYSTEM.monotonic()
-                beat = told + every_now if due else beat
+        while self._awaited(woken, beat):
+            now = SYSTEM.monotonic()
+            held = now if self._holds else held
+            if now - held > _IDLE_SECONDS and self._ended():
+                return
+            if self._changed and now - told < _NOTIFY_SECONDS:
+                # What is written meanwhile goes with it.
+                threading.Event().wait(_NOTIFY_SECONDS - (now - told))
+            due = now >= beat or self._broken
+            try:
+                self._speak(beats=due)
+            except (psycopg.Error, PerdureError, NotMade):
+                due, every_now = True, min(every, _AGAIN_SECONDS)
+            else:
+                every_now = every
+            told = SYSTEM.monotonic()
+            beat = told + every_now if due else beat
+            self._tidy_beside()
 
     @property
     def _broken(self) -> bool:
-        return self._connection is None and not self._server.address.pooled
+        return self._connection is None
 
     def _awaited(self, woken: socket.socket, beat: float) -> bool:
         """Wait until there is something to do; False if another thread, or none, is to do it."""
         left = max(0.0, min(beat - SYSTEM.monotonic(), _IDLE_SECONDS))
-        if self._changed or self._dropped:
+        if self._changed or (self._dropped and not self._releases):
             left = 0.0
         connection = self._connection
         asked = select.poll()
@@ -274,7 +319,7 @@ class Presence:
 
     def _speak(self, *, beats: bool) -> None:
         """Give a sign of life, and tell what was changed."""
-        if self._broken:
+        if self._connection is None:
             with undivided():
                 self._connect()
         found, self._changed = self._changed, {}
@@ -282,13 +327,8 @@ class Presence:
         if not beats and not changed:
             return
         try:
-            if self._connection is None:
-                with self._server.direct() as work:
-                    self._say(work, changed, beats=beats)
-                return
             with undivided():
-                work = Work(self._connection, self._server.address.schema)
-                self._say(work, changed, beats=beats)
+                self._say(changed, beats=beats)
         except psycopg.Error:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -297,13 +337,23 @@ class Presence:
                 self._changed[each] = None
             raise
 
-    def _say(self, work: Work, changed: list[str], *, beats: bool) -> None:
+    def _say(self, changed: list[str], *, beats: bool) -> None:
+        connection = self._connection
+        if connection is None:
+            # The holds are given up, or this is a child.
+            return
+        work = Work(connection, self._server.address.schema)
         if beats:
-            work.run(_BEAT, self._id)
+            self._beat(work)
         channel = channel_of(self._server.address.schema)
         for first in range(0, len(changed), _TOLD_MAX):
             told = " ".join(changed[first : first + _TOLD_MAX])
             work.rows("SELECT pg_notify(%s, %s)", channel, told)
+
+    def _beat(self, work: Work) -> None:
+        id_ = self._id
+        if id_ and not work.run(_BEAT, id_):
+            work.run(_BACK, id_, *self._told)
 
     def _end(self) -> None:
         """Leave nothing behind; called with the mutex held."""
@@ -405,16 +455,3 @@ def sign_of(work: Work, schema: str, lease: float, writer: int) -> Sign | None:
     if silent:
         return None
     return Sign(Holder(pid, host, None), broken=exact and not there)
-
-
-def wait_for(server: Server, writer: int) -> None:
-    """Give a connection that was broken off the moment that the server takes to notice it."""
-    if server.address.pooled:
-        return
-
-    def probe(work: Work) -> None:
-        work.run(f"SET LOCAL lock_timeout = '{_PROBE}'")
-        work.rows(f"SELECT pg_advisory_xact_lock_shared({_LOCK})", server.address.schema, writer)
-
-    with suppress(PerdureError, errors.LockNotAvailable):
-        server.change(probe, synced=False, repeatable=True)

@@ -16,6 +16,9 @@ SCHEMA = "perdure"
 """The schema in which the tables stand if the URL names none."""
 
 _SCHEMA = re.compile("[a-z_][a-z0-9_]{0,47}")
+_CONNECTIONS_MIN = 2
+"""A fork reads its source while it writes."""
+
 _HINT = "postgresql://user@host:5432/database, or several hosts: host1,host2"
 
 
@@ -74,6 +77,10 @@ def parse_address(url: str) -> Address:
         )
     if any("\0" in str(value) for value in given.values()):
         raise InvalidValue("location", "a URL holds no NUL character", hint=_HINT)
+    hosts = str(given.get("host") or given.get("hostaddr") or "")
+    if "," in hosts:
+        # The first one that answers may be a standby, which takes nothing.
+        given.setdefault("target_session_attrs", "read-write")
     given.setdefault("application_name", "perdure")
     given.setdefault("connect_timeout", "5")
     # A host that went away without a word is noticed, and so is one that takes nothing any more.
@@ -93,7 +100,7 @@ def parse_address(url: str) -> Address:
         lease=_number(own, "lease", 20.0, 1.0, 3600.0),
         timeout=_number(own, "timeout", 30.0, 0.0, 3600.0),
         pooled=_truth(own, "pooled"),
-        connections=int(_number(own, "connections", 10, 1, 1000)),
+        connections=_connections(own),
     )
 
 
@@ -118,6 +125,16 @@ def _number(own: dict[str, str], name: str, instead: float, least: float, most: 
         reason = f"{name}={own[name]!r:.40} is no number from {least:g} to {most:g}"
         raise InvalidValue("location", reason)
     return number
+
+
+def _connections(own: dict[str, str]) -> int:
+    count = int(_number(own, "connections", 10, 1, 1000))
+    if count < _CONNECTIONS_MIN:
+        reason = f"connections={count} is too few: a fork reads its source while it writes"
+        raise InvalidValue(
+            "location", reason, hint=f"let a process have {_CONNECTIONS_MIN} or more"
+        )
+    return count
 
 
 def _truth(own: dict[str, str], name: str) -> bool:

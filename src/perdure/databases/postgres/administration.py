@@ -1,11 +1,13 @@
 """What an owner of the tables does: rights for other roles, tenants, partitions, sizes."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from perdure.databases.postgres import migrations
-from perdure.databases.postgres.meaning import NotMade
+from perdure.databases.postgres import migrations, parts
+from perdure.databases.postgres.meaning import NotMade, Unsure
+from perdure.databases.postgres.parts import Maintained
 from perdure.databases.postgres.server import Server
-from perdure.databases.postgres.tables import PARTITION_SESSIONS, TENANTED
+from perdure.databases.postgres.tables import TENANTED
 from perdure.databases.postgres.vector_tables import VECTOR_TABLES
 from perdure.databases.postgres.work import Work
 from perdure.errors import InvalidValue, UnsafeFile
@@ -22,10 +24,9 @@ __all__ = [
     "status",
 ]
 
-_AHEAD = 2
-"""So many partitions stand ready for sessions that are not there yet."""
+_SHARED = ("vector_era", *(table for table in VECTOR_TABLES if table not in TENANTED))
+"""Tables whose rows belong to no namespace, and tell something of all of them."""
 
-_LOCK_SECONDS = 5
 _TENANT_CHARS_MAX = 400
 """So much of each namespace stands in keys as it is, however long it is."""
 
@@ -68,21 +69,6 @@ class Status(NamedTuple):
     writers: int
     size: int
     tables: tuple[TableSize, ...]
-
-
-class Maintained(NamedTuple):
-    """What `maintain` did.
-
-    Attributes:
-        made: names of partitions that were made ahead.
-        emptied: names of partitions whose sessions are all gone, and which now take no room.
-        freed: bytes that those had.
-
-    """
-
-    made: tuple[str, ...]
-    emptied: tuple[str, ...]
-    freed: int
 
 
 def migrate(server: Server) -> tuple[int, int]:
@@ -163,13 +149,26 @@ def grant(server: Server, role: str) -> None:
         work.run(
             f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO {quoted}'
         )
-        work.run(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO {quoted}')
+        # Numbers are given by the tables, and nobody takes or names one: that of a session says in
+        # which partition its records stand.
+        work.run(f'REVOKE ALL ON ALL SEQUENCES IN SCHEMA "{schema}" FROM {quoted}')
+        others = work.row(_OTHER_COLUMNS, f'"{schema}".sessions')
+        work.run(f"REVOKE INSERT ON @sessions FROM {quoted}")
+        work.run(f"GRANT INSERT ({others[0] if others else ''}) ON @sessions TO {quoted}")
         # What it is, and who may see what, is the owner's to say.
         work.run(f"REVOKE INSERT, UPDATE, DELETE ON @migrations, @store, @tenants FROM {quoted}")
-        if work.row("SELECT 1 FROM @tenants WHERE role = %s", role):
+        _close_parts(work, server)
+        if work.row("SELECT 1 FROM @tenants WHERE role = %s AND namespace <> ''", role):
             _keep_out(work, server, quoted)
 
-    server.change(give, repeatable=True)
+    _change(server, give)
+
+
+_OTHER_COLUMNS = (
+    "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND attidentity = ''"
+)
+"""Those of a table to which it gives no number by itself."""
 
 
 def _role(work: Work, role: str) -> str:
@@ -182,8 +181,10 @@ def _role(work: Work, role: str) -> str:
 
 # --- tenants ------------------------------------------------------------------------------------
 
+# Named last, `pg_temp` is searched last: a table there that is called like one of the system's
+# would be asked by the owner's functions otherwise.
 _TENANT = """CREATE OR REPLACE FUNCTION @tenant() RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = ''
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $$ SELECT namespace FROM @tenants WHERE role = session_user $$"""
 
 _SEES = (
@@ -192,14 +193,17 @@ _SEES = (
 )
 """The sub-selects are evaluated once a statement. Who is no tenant has NULL, and sees nothing."""
 
+_SEES_ALL = "(SELECT @tenant()) = ''"
+
 
 def set_tenant(server: Server, role: str, namespace: str) -> None:
     """Let a role see a namespace with all below it, and nothing else, whatever it asks for.
 
     Row-level security is switched on for all tables; roles that are no tenants see nothing then,
-    but for the owner of the tables and those with BYPASSRLS. Search by meaning is not for tenants,
-    since vectors are shared by all who wrote the same text. `namespace` is one text, its parts
-    quoted and joined by `/` as in `perdure.model.identity.namespace_key`; "" is all of them.
+    but for the owner of the tables and those with BYPASSRLS. Search by meaning is for those who see
+    all namespaces, since vectors are shared by all who wrote the same text. `namespace` is one
+    text, its parts quoted and joined by `/` as in `perdure.model.identity.namespace_key`; "" is
+    all of them.
 
     Raises:
         InvalidValue: there is no such role, or the namespace has more than 400 characters.
@@ -213,8 +217,8 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
     def restrict(work: Work) -> None:
         quoted = _role(work, role)
         owner = work.row(
-            "SELECT tableowner = %s FROM pg_tables WHERE schemaname = %s"
-            " AND tablename = 'sessions'",
+            "SELECT pg_has_role(%s, tableowner, 'MEMBER') FROM pg_tables"
+            " WHERE schemaname = %s AND tablename = 'sessions'",
             role,
             server.address.schema,
         )
@@ -224,32 +228,48 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
         work.run(_TENANT)
         for table in TENANTED:
             column = "in_namespace" if table.startswith("evidence_") else "namespace"
-            sees = _SEES.replace("{namespace}", column)
-            work.run(f"ALTER TABLE @{table} ENABLE ROW LEVEL SECURITY")
-            work.run(f"DROP POLICY IF EXISTS tenant ON @{table}")
-            work.run(f"CREATE POLICY tenant ON @{table} USING ({sees}) WITH CHECK ({sees})")
+            _let_see(work, table, _SEES.replace("{namespace}", column))
         work.run(
             "INSERT INTO @tenants VALUES (%s, %s)"
             " ON CONFLICT (role) DO UPDATE SET namespace = excluded.namespace",
             role,
             namespace,
         )
-        _keep_out(work, server, quoted)
+        _close_parts(work, server)
+        if namespace:
+            _keep_out(work, server, quoted)
 
-    server.change(restrict, repeatable=True)
+    _change(server, restrict)
+
+
+def _let_see(work: Work, table: str, sees: str) -> None:
+    """Let a table show the rows of which that is true, and take no others."""
+    work.run(f"ALTER TABLE @{table} ENABLE ROW LEVEL SECURITY")
+    work.run(f"DROP POLICY IF EXISTS tenant ON @{table}")
+    work.run(f"CREATE POLICY tenant ON @{table} USING ({sees}) WITH CHECK ({sees})")
+
+
+def _close_parts(work: Work, server: Server) -> None:
+    """Where there are tenants, close what the policies of tables with a namespace do not cover.
+
+    Whoever asks a partition by itself is not held by the policy of the whole: without one of its
+    own it shows nothing to anybody but the owner, by whatever role or group one came to a right on
+    it. What has no namespace is for those who see all of them.
+    """
+    schema = server.address.schema
+    restricted = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)"
+    if work.row(restricted, f'"{schema}".records') != (True,):
+        return
+    for part in parts.names(work, schema, closed=False):
+        work.run(f"ALTER TABLE @{part} ENABLE ROW LEVEL SECURITY")
+    for table in _SHARED:
+        if work.row(restricted, f'"{schema}".{table}') != (True,):
+            _let_see(work, table, _SEES_ALL)
 
 
 def _keep_out(work: Work, server: Server, role: str) -> None:
-    """Take from a tenant what no policy holds for: parts that are asked by themselves, and vectors.
-
-    Vectors belong to texts, whoever wrote them, and tell something of those.
-    """
-    parts = work.rows(
-        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-        " WHERE i.inhparent = to_regclass(%s)",
-        f'"{server.address.schema}".records',
-    )
-    for table in (*(part for (part,) in parts), *VECTOR_TABLES):
+    """Take from a tenant the rights on what shows it nothing, so that it is told so."""
+    for table in (*parts.names(work, server.address.schema), *VECTOR_TABLES, "vector_era"):
         work.run(f"REVOKE ALL ON @{table} FROM {role}")
 
 
@@ -261,32 +281,31 @@ def maintain(server: Server) -> Maintained:
 
     Records stand in partitions of `PARTITION_SESSIONS` sessions, in the order of their creation.
     Rows that were deleted leave room that later rows take; a partition that nobody needs any more
-    gives all of it back at once. Call it now and then, such as once a day.
+    gives all of it back at once. Call it now and then, such as once a day: it is in several steps,
+    each of which keeps others waiting for a tenth of a second at most.
 
     Raises:
         NotMade: nothing was ever stored.
         UnsafeFile: this role does not own the tables.
-        StorageUnavailable: somebody reads or writes a partition for longer than five seconds.
+        StorageUnavailable: somebody keeps a partition locked for longer than five seconds; what
+            could be done without it is done.
 
     """
+    server.read(lambda work: _own(work, server))
+    return parts.maintain(server)
 
-    def work_on(work: Work) -> Maintained:
+
+def _change(server: Server, do: Callable[[Work], None]) -> None:
+    """Change rights, as the owner of the tables."""
+
+    def owned(work: Work) -> None:
         _own(work, server)
-        work.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-        found = work.row("SELECT coalesce(max(session), 0) FROM @sessions")
-        highest = int(found[0]) if found else 0
-        current = highest // PARTITION_SESSIONS + 1
-        made = [_made(work, server, number) for number in range(1, current + 1 + _AHEAD)]
-        emptied: list[str] = []
-        freed = 0
-        for number in range(1, current):
-            size = _emptied(work, server, number)
-            if size is not None:
-                emptied.append(f"records_{number}")
-                freed += size
-        return Maintained(tuple(filter(None, made)), tuple(emptied), freed)
+        do(work)
 
-    return server.change(work_on, repeatable=True)
+    try:
+        server.change(owned, repeatable=True)
+    except Unsure as error:
+        raise server.unsure(error) from error
 
 
 def _own(work: Work, server: Server) -> None:
@@ -302,44 +321,3 @@ def _own(work: Work, server: Server) -> None:
             "this role does not own the tables",
             hint="name the owner in the URL: postgresql://owner@host/database",
         )
-
-
-def _made(work: Work, server: Server, number: int) -> str | None:
-    """The name of a partition that was made now; None: it is there, or can no longer be made."""
-    name = f"records_{number}"
-    if _there(work, server, name):
-        return None
-    low, high = (number - 1) * PARTITION_SESSIONS, number * PARTITION_SESSIONS
-    if work.row("SELECT 1 FROM @records_rest WHERE session >= %s LIMIT 1", low):
-        # Its sessions stand in the rest already, and stay there.
-        return None
-    work.run(f"CREATE TABLE @{name} PARTITION OF @records FOR VALUES FROM ({low}) TO ({high})")
-    return name
-
-
-def _there(work: Work, server: Server, name: str) -> bool:
-    found = work.row("SELECT to_regclass(%s) IS NOT NULL", f'"{server.address.schema}".{name}')
-    return bool(found and found[0])
-
-
-def _emptied(work: Work, server: Server, number: int) -> int | None:
-    """The bytes that an old partition had; None if there is something in it, or nothing to gain."""
-    name = f"records_{number}"
-    low, high = (number - 1) * PARTITION_SESSIONS, number * PARTITION_SESSIONS
-    if not _there(work, server, name):
-        return None
-    if work.row("SELECT 1 FROM @sessions WHERE session >= %s AND session < %s LIMIT 1", low, high):
-        return None
-    size = work.row(
-        "SELECT pg_total_relation_size(to_regclass(%s))", f'"{server.address.schema}".{name}'
-    )
-    if work.row(f"SELECT 1 FROM @{name} LIMIT 1"):
-        # Rows of no session: of somebody's hand.
-        return None
-    before = int(size[0]) if size else 0
-    work.run(f"TRUNCATE @{name}")
-    after = work.row(
-        "SELECT pg_total_relation_size(to_regclass(%s))", f'"{server.address.schema}".{name}'
-    )
-    freed = before - (int(after[0]) if after else 0)
-    return freed if freed > 0 else None

@@ -58,7 +58,7 @@ def check(work: Work, address: Address) -> None:
         raise StorageUnavailable(
             address.shown,
             f"its tables have version {found}, this perdure reads {VERSION}",
-            hint="their owner brings them up to date: `perdure postgres migrate URL`",
+            hint="their owner brings them up to date: `perdure --store URL postgres migrate`",
         )
 
 
@@ -120,7 +120,7 @@ def bring(
             raise UnsafeFile(
                 address.shown,
                 f"this role may not make the tables: {' '.join(str(error).split())}",
-                hint="an owner makes them once: `perdure postgres migrate URL`",
+                hint="an owner makes them once: `perdure --store URL postgres migrate`",
             ) from error
     return found
 
@@ -130,6 +130,9 @@ def _made(work: Work, address: Address) -> int:
     there = work.row("SELECT to_regclass(%s) IS NOT NULL", f'"{address.schema}".migrations')
     if there is not None and there[0]:
         return version_of(work)
-    work.run(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+    # Asked first: to make one needs a right on the database, even where it is there.
+    room = work.row("SELECT to_regnamespace(%s) IS NOT NULL", f'"{address.schema}"')
+    if room is None or not room[0]:
+        work.run(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
     work.run("CREATE TABLE @migrations (version integer PRIMARY KEY, made_at bigint NOT NULL)")
     return 0

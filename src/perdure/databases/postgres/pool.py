@@ -6,6 +6,7 @@ before anything is sent on it, so a server that went away costs no commit its an
 """
 
 import logging
+import queue
 import select
 import threading
 import weakref
@@ -16,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from perdure.runtime import Runtime
+from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["AllInUse", "Connection", "Pool"]
 
@@ -24,6 +25,9 @@ __all__ = ["AllInUse", "Connection", "Pool"]
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 _IDLE_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
+"""So soon somebody who waits looks again whether a slot was lost."""
+
 _USED_SECONDS = 3600.0
 """Older ones are replaced: a name may stand for another host by now, and servers keep caches."""
 
@@ -41,24 +45,39 @@ class Connection(psycopg.Connection[Any]):
     Attributes:
         made_at: when it was made, by the clock of the pool.
         idle_since: when it was given back last.
+        slot: while somebody uses it, which of the slots of the pool.
 
     """
 
     made_at = 0.0
     idle_since = 0.0
+    slot: "_Slot | None" = None
 
     def __del__(self, *_: Any) -> None:
         """The library closes what is collected; it would warn here."""
 
 
+class _Slot:
+    """The right to use a connection; whoever drops it has given it back."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Pool:
-    """At most so many connections of one process. Methods may be called by any thread."""
+    """At most so many connections of one process. Methods may be called by any thread.
+
+    An interrupt, such as that of a signal, may come between any two steps of its methods and of
+    those who call them. So nothing is counted: what is in use is what somebody has, and a slot that
+    was dropped on the way is made anew when it is missed.
+    """
 
     def __init__(self, make: Callable[[], Connection], most: int, runtime: Runtime) -> None:
         """Nothing is connected before somebody asks."""
         self._make = make
         self._runtime = runtime
-        self._slots = threading.Semaphore(most)
+        # A semaphore is entered in Python code, in which an interrupt can leave it locked.
+        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._slots: list[weakref.ref[_Slot] | None] = [None] * most
         self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         # The one that was used last is used next, so that those that are too many stay idle.
@@ -67,20 +86,44 @@ class Pool:
         self._closed = False
 
     def take(self, seconds: float) -> Connection:
-        """A connection that answers, as far as can be seen; `give` has to follow.
+        """A connection that answers, as far as can be seen; for others when it is given or dropped.
 
         Raises:
             AllInUse: others have all of them, for so many seconds.
             psycopg.Error: there is none to be had.
 
         """
-        if not self._slots.acquire(timeout=max(seconds, 0.0)):
-            raise AllInUse("all connections are in use")
+        slot = self._slot(seconds)
         try:
-            return self._sound() or self._new()
+            connection = self._sound() or self._new()
         except BaseException:
-            self._slots.release()
+            # Whoever keeps the error keeps what is known here.
+            self._free.put(slot)
             raise
+        connection.slot = slot
+        return connection
+
+    def _slot(self, seconds: float) -> _Slot:
+        until = SYSTEM.monotonic() + seconds
+        while True:
+            try:
+                return self._free.get_nowait()
+            except queue.Empty:
+                self._mend()
+            left = until - SYSTEM.monotonic()
+            with suppress(queue.Empty):
+                return self._free.get(timeout=max(0.0, min(left, _LOOK_SECONDS)))
+            if left <= 0:
+                raise AllInUse("all connections are in use")
+
+    def _mend(self) -> None:
+        """Make those slots that nobody has and that are not free either."""
+        with self._mutex:
+            for place, known in enumerate(self._slots):
+                if known is None or known() is None:
+                    slot = _Slot()
+                    self._slots[place] = weakref.ref(slot)
+                    self._free.put(slot)
 
     def _new(self) -> Connection:
         made = self._make()
@@ -100,6 +143,7 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """Let others use it, unless it is broken or in the middle of something."""
+        slot, connection.slot = connection.slot, None
         try:
             status = connection.pgconn.transaction_status
             if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
@@ -111,7 +155,8 @@ class Pool:
             if not sound or now - connection.made_at > _USED_SECONDS or not self._keep(connection):
                 connection.close()
         finally:
-            self._slots.release()
+            if slot is not None:
+                self._free.put(slot)
 
     def _keep(self, connection: Connection) -> bool:
         with self._mutex:

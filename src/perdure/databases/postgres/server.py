@@ -158,8 +158,8 @@ class Server:
             return
         pool = self._connections()
         connection = pool.take(max(seconds, _POOL_SECONDS_MIN))
-        self._inside.depth = 1
         try:
+            self._inside.depth = 1
             yield connection
         finally:
             self._inside.depth = 0

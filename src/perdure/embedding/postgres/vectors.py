@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from psycopg.errors import InsufficientPrivilege
+
 from perdure.databases.cells import BIGGEST, Unsound, cell, text
 from perdure.databases.postgres import derived
 from perdure.databases.postgres.keys import key, keys, within
@@ -13,7 +15,7 @@ from perdure.databases.postgres.vector_tables import VECTOR_TABLES
 from perdure.databases.postgres.work import Work
 from perdure.embedding.blocks import VERSION as BLOCKS
 from perdure.embedding.vectors import Made, Model, Near, Vectors
-from perdure.errors import InvalidValue
+from perdure.errors import InvalidValue, UnsafeFile
 from perdure.runtime import SYSTEM, Runtime
 
 __all__ = ["EXACT_MAX", "RESCORED", "PostgresVectors"]
@@ -66,6 +68,9 @@ class PostgresVectors(Vectors):
 
     As in SQLite, the sketches of the model that was asked last stay in memory: 16 bytes and a bit
     for each number of a vector. What is compared in full is read.
+
+    Vectors belong to texts, whoever wrote them. A role that does not see all namespaces has no
+    rights on them: there are none for it to read, and it cannot make any.
     """
 
     def __init__(self, server: Server, *, runtime: Runtime = SYSTEM) -> None:  # noqa: ARG002
@@ -75,10 +80,22 @@ class PostgresVectors(Vectors):
         self._known: dict[str, _Known] = {}
 
     def _read(self, question: Callable[[Work], T], nothing: T) -> T:
-        return derived.ask(self._server, question, nothing)
+        try:
+            return derived.ask(self._server, question, nothing)
+        except UnsafeFile as error:
+            if isinstance(error.__cause__, InsufficientPrivilege):
+                return nothing
+            raise
 
     def _change(self, do: Callable[[Work], T]) -> T:
-        return derived.change(self._server, do)
+        try:
+            return derived.change(self._server, do)
+        except UnsafeFile as error:
+            if not isinstance(error.__cause__, InsufficientPrivilege):
+                raise
+            reason = "this role may not make vectors, which are shared by all namespaces"
+            hint = "embed as a role that sees the whole store, such as the owner of the tables"
+            raise UnsafeFile(self._server.place, reason, hint=hint) from error
 
     # --- models -----------------------------------------------------------------------------------
 

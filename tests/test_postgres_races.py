@@ -300,3 +300,41 @@ def test_a_commit_that_waited_for_no_standby_is_seen_by_any_role(url: str) -> No
         server.make()
         told = server.read(lambda work: work.row("SHOW client_min_messages"))
         assert told == ("warning",)
+
+
+def test_somebody_elses_lock_stops_no_writer(url: str, postgres: Node) -> None:
+    """Where another role has taken the lock of the next writer, the one after it is taken."""
+    role = f"locks_{SYSTEM.token(6)}"
+    postgres.ask(f"CREATE ROLE {role} LOGIN")
+    schema = parse_address(url).schema
+    try:
+        with perdure.open(url) as store:
+            store.create("s").append("x", 1)
+        bare = url.replace("postgres@", f"{role}@").partition("&schema")[0]
+        with psycopg.connect(bare, autocommit=True) as connection:
+            for number in range(1, 4):
+                connection.execute(
+                    "SELECT pg_advisory_lock(hashtext('perdure ' || %s), %s)", (schema, number)
+                )
+            with closing(Server(parse_address(url), SYSTEM)) as server:
+                administration.grant(server, role)
+            with perdure.open(url) as store, store.writer("s") as session:
+                session.append("x", 2)
+                assert store.inspect("s").holder is not None
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        postgres.ask(f"DROP OWNED BY {role}")
+        postgres.ask(f"DROP ROLE {role}")
+
+
+def test_a_sign_of_life_from_a_time_to_come_is_none(url: str, backend: PostgresBackend) -> None:
+    """After the clock of a server was set back, a dead writer does not live until it comes again."""
+    with perdure.open(url) as store, store.create("s") as session:
+        session.append("x", 1)
+        backend.database.change(
+            lambda work: work.run(
+                "UPDATE @writers SET beat_at = clock_timestamp() + interval '1 day',"
+                " incarnation = 'another'"
+            )
+        )
+        backend.lock("s").release()

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg import errors
 
 from perdure.backends.postgres.waiting import LOCK, wait_for
 from perdure.databases.forks import undivided
@@ -34,6 +35,9 @@ _log = logging.getLogger("perdure.postgres")
 _IDLE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.25
 """After a connection that was not to be had."""
+
+_NUMBERS_MAX = 4
+"""So many numbers are tried, where somebody has taken the locks of writers to come."""
 
 _LOCK_TIMEOUT = "2s"
 _NOTIFY_SECONDS = 0.05
@@ -62,10 +66,16 @@ _LOCKED = (
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND l.classid = hashtext('perdure ' || %s)::oid AND l.objid = %s AND l.objsubid = 2"
 )
-_END_OTHERS = f"SELECT count(pg_terminate_backend(l.pid)) {_LOCKED} AND l.pid <> pg_backend_pid()"
+# Those of this role: who else took a lock of that number is not an earlier connection of ours.
+_END_OTHERS = (
+    f"SELECT count(pg_terminate_backend(l.pid)) {_LOCKED} AND l.pid <> pg_backend_pid()"
+    " AND l.pid IN (SELECT a.pid FROM pg_stat_activity a JOIN pg_stat_activity b"
+    " ON b.usesysid = a.usesysid WHERE b.pid = pg_backend_pid())"
+)
 _STATE = (
     f"SELECT w.held AND w.incarnation = {_INCARNATION}, EXISTS (SELECT 1 {_LOCKED}),"
-    " w.beat_at < clock_timestamp() - make_interval(secs => %s), w.pid, w.host"
+    " w.beat_at NOT BETWEEN clock_timestamp() - make_interval(secs => %s)"
+    " AND clock_timestamp() + make_interval(secs => %s), w.pid, w.host"
     " FROM @writers w WHERE w.id = %s"
 )
 
@@ -176,15 +186,16 @@ class Presence:
             found = work.row(_ENTER, *self._told)
             return int(found[0]) if found else 0
 
-        try:
-            self._id = self._server.change(enter, repeatable=True)
-        except (NotMade, Unsure) as error:
-            told_so = StorageUnavailable(self._server.place, "no standby has confirmed it")
-            told_so.retryable = True
-            raise told_so from error
-        self._pid = runtime.pid()
-        if held:
-            self._connect_patiently()
+        for left in reversed(range(_NUMBERS_MAX)):
+            try:
+                self._id = self._server.change(enter, repeatable=True)
+            except (NotMade, Unsure) as error:
+                told_so = StorageUnavailable(self._server.place, "no standby has confirmed it")
+                told_so.retryable = True
+                raise told_so from error
+            self._pid = runtime.pid()
+            if not held or self._connected(last=not left):
+                break
         self._waking, self._woken = socket.socketpair()
         self._roused = False
         for each in (self._waking, self._woken):
@@ -194,7 +205,8 @@ class Presence:
         )
         self._thread.start()
 
-    def _connect_patiently(self) -> None:
+    def _connected(self, *, last: bool) -> bool:
+        """Connect for the sign of life; False if somebody else has the lock of this number."""
         attempts = self._server.attempts()
         while True:
             try:
@@ -202,11 +214,13 @@ class Presence:
                 with undivided():
                     self._connect()
             except psycopg.Error as error:
+                if isinstance(error, errors.LockNotAvailable) and not last:
+                    return False
                 if not self._server.again(error) or not attempts.pause():
                     self._id = 0
                     raise self._server.told(error) from error
             else:
-                return
+                return True
 
     def _connect(self) -> None:
         connection = self._server.connect()
@@ -448,7 +462,8 @@ class Sign(NamedTuple):
 
 def sign_of(work: Work, schema: str, lease: float, writer: int) -> Sign | None:
     """None if a writer is gone or has not given a sign of life for too long."""
-    found = work.row(_STATE, schema, writer, lease, writer)
+    # Nor does one from a time to come count: the clock of the server was set back.
+    found = work.row(_STATE, schema, writer, lease, lease, writer)
     if found is None:
         return None
     exact, there, silent, pid, host = found

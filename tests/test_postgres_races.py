@@ -245,8 +245,8 @@ def test_rows_that_a_tenant_forged_break_no_listing(url: str) -> None:
         forged = (
             "INSERT INTO @spaces VALUES ('acme/\\x', '')",
             (
-                "INSERT INTO @sessions (namespace, name, id, state, created_at, header) SELECT n, 'a',"
-                " 'a', 'stored', 1, 'x' FROM unnest(ARRAY['acme/%ff', 'acme/\\x']) n"
+                "INSERT INTO @sessions (namespace, name, id, state, created_at, header)"
+                " SELECT n, 'a', 'a', 'stored', 1, 'x' FROM unnest(ARRAY['acme/%ff', 'acme/\\x']) n"
             ),
             (
                 "INSERT INTO @evidence_damage"
@@ -328,7 +328,7 @@ def test_somebody_elses_lock_stops_no_writer(url: str, postgres: Node) -> None:
 
 
 def test_a_sign_of_life_from_a_time_to_come_is_none(url: str, backend: PostgresBackend) -> None:
-    """After the clock of a server was set back, a dead writer does not live until it comes again."""
+    """After the clock of a server was set back, a dead writer does not live until then."""
     with perdure.open(url) as store, store.create("s") as session:
         session.append("x", 1)
         backend.database.change(

@@ -62,7 +62,7 @@ def own() -> Iterator[Server]:
 def test_a_server_is_of_version_18(postgres: Server) -> None:
     """The server is the one of the wheel, whatever else is installed."""
     assert postgres.ask("SHOW server_version_num").startswith("18")
-    assert postgres.ask("SHOW max_connections") == "200"
+    assert postgres.ask("SHOW max_connections") == "500"
 
 
 def test_a_server_does_not_belong_to_root(postgres: Server) -> None:

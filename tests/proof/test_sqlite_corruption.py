@@ -92,6 +92,10 @@ def test_damaged_files_never_lie(tmp_path: Path, rng: random.Random, seed: int) 
         shutil.copytree(beside, f"{place}.d")
         for suffix in ("-wal", "-shm"):
             Path(f"{place}{suffix}").unlink(missing_ok=True)
+        # Another file, as a backup that is put in place: a writer of the one before, which an error
+        # keeps for a while, writes its WAL back into that one when it is collected.
+        place.unlink()
+        place.touch(0o600)
         place.write_bytes(data)
         with perdure.open(f"sqlite:{place}") as store:
             try:

@@ -1,12 +1,14 @@
 """Sees every lock of a session that conversations take, and in which order each thread does."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from perdure.backends.base import Backend, Hold
+from perdure.conversations.gates import Gates
 from perdure.conversations.places import NAMESPACE
 from perdure.errors import SessionClosed
 from perdure.model.header import Header
@@ -44,6 +46,21 @@ class LockOrder:
         kind: Any = type(backend)
         for name in ("lock", "publish", "discard"):
             self._around(patch, kind, name)
+        writing = Gates.writing
+
+        @contextmanager
+        def through(gates: Gates, *args: Any) -> Iterator[Any]:
+            with writing(gates, *args) as session:
+                yield session
+            # Others may go on with what this thread has opened: it is theirs then.
+            self._left("control")
+
+        patch.setattr(Gates, "writing", through)
+
+    def _left(self, kind: str) -> None:
+        thread = threading.get_ident()
+        own = self._held.get(thread, [])
+        self._held[thread] = [(what, hold) for what, hold in own if what.kind != kind]
 
     def _around(self, patch: pytest.MonkeyPatch, kind: Any, name: str) -> None:
         call: Callable[..., Any] = getattr(kind, name)

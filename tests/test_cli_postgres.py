@@ -1,6 +1,8 @@
 """What the command line does with a store in PostgreSQL."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,30 @@ def test_other_stores_have_no_tables(tmp_path: Path, name: str) -> None:
     result = run("--store", tmp_path, "postgres", name)
     assert result.exit_code == Exit.USAGE
     assert "postgresql://" in result.output
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "psycopg":
+            raise ModuleNotFoundError(f"No module named {name!r}", name="psycopg")
+
+sys.meta_path.insert(0, Missing())
+from perdure.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [["ls"], ["postgres", "status"], ["postgres", "grant", "x"]])
+def test_without_the_driver_each_command_says_what_to_install(words: list[str]) -> None:
+    """Without the extra no command ends in a traceback, and each names the extra."""
+    command = [sys.executable, "-c", WITHOUT, "--store", "postgresql://x:s3cret@h/d", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "pip install 'perdure[postgres]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "s3cret" not in done.stderr
 
 
 def test_a_copy_from_tables_that_are_not_there_is_refused(url: str, tmp_path: Path) -> None:

@@ -72,9 +72,10 @@ def _migrate(ctx: click.Context, *, as_json: bool) -> None:
 
     JSON: {from, to}, versions; from is 0 where there were no tables.
     """
+    server = _server(ctx, made=False)
     from perdure.databases.postgres.administration import migrate
 
-    before, now = migrate(_server(ctx, made=False))
+    before, now = migrate(server)
     if as_json:
         output.document({"from": before, "to": now})
     elif before == now:
@@ -92,9 +93,10 @@ def _status(ctx: click.Context, *, as_json: bool) -> None:
     JSON: {version, server, sessions, trash, writers, size, tables: [{name, rows, dead, size}]}.
     Sizes are bytes; rows and dead (rows not cleaned up yet) are estimates of the server.
     """
+    server = _server(ctx)
     from perdure.databases.postgres.administration import status
 
-    found = status(_server(ctx))
+    found = status(server)
     if as_json:
         tables = [each._asdict() for each in found.tables]
         output.document({**found._asdict(), "tables": tables})
@@ -118,9 +120,10 @@ def _grant(ctx: click.Context, *, role: str, as_json: bool) -> None:
 
     JSON: {role}.
     """
+    server = _server(ctx)
     from perdure.databases.postgres.administration import grant
 
-    grant(_server(ctx), role)
+    grant(server, role)
     if as_json:
         output.document({"role": role})
     else:
@@ -139,11 +142,12 @@ def _tenant(ctx: click.Context, *, role: str, as_json: bool) -> None:
 
     JSON: {role, namespace}.
     """
+    server = _server(ctx, whole=False)
     from perdure.databases.postgres.administration import set_tenant
 
     place: Place = ctx.find_root().obj
     namespace = namespace_key(place.parts)
-    set_tenant(_server(ctx, whole=False), role, namespace)
+    set_tenant(server, role, namespace)
     if as_json:
         output.document({"role": role, "namespace": namespace})
     else:
@@ -160,9 +164,10 @@ def _maintain(ctx: click.Context, *, as_json: bool) -> None:
 
     JSON: {made, emptied, freed}: names of partitions, and bytes.
     """
+    server = _server(ctx)
     from perdure.databases.postgres.administration import maintain
 
-    done = maintain(_server(ctx))
+    done = maintain(server)
     if as_json:
         output.document(done._asdict())
         return

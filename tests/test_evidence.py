@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.databases import forks, opening
+from perdure.databases import opening
 from perdure.durable import crash
 from perdure.durable.files import Folder
 from perdure.errors import (
@@ -1024,47 +1024,6 @@ def test_a_fork_divides_no_operation(root: Path) -> None:
     there = {each.session for each in evidence.everything_known("")}
     assert there == {"a", "b", *(f"child{number}" for number in range(12))}
     assert list(evidence.set_aside) == []
-
-
-def test_a_fork_waits_for_operations() -> None:
-    """A fork waits until the operations of other threads are done, and holds up new ones."""
-    gate = forks._Gate()
-    order: list[str] = []
-    entered, released = threading.Event(), threading.Event()
-
-    def operate() -> None:
-        gate.enter(1)
-        entered.set()
-        released.wait()
-        order.append("operation")
-        gate.leave(1)
-
-    def fork() -> None:
-        gate.before_fork()
-        order.append("fork")
-        gate.after_fork()
-
-    threads = [threading.Thread(target=operate), threading.Thread(target=fork)]
-    threads[0].start()
-    entered.wait()
-    threads[1].start()
-    released.set()
-    for thread in threads:
-        thread.join()
-    assert order == ["operation", "fork"]
-    gate.enter(2)
-    gate.leave(2)
-
-
-def test_a_fork_within_an_operation_does_not_hang() -> None:
-    """A signal handler may fork in the thread that it interrupts."""
-    gate = forks._Gate()
-    gate.enter(threading.get_ident())
-    gate.before_fork()
-    gate.reset()
-    gate.leave(threading.get_ident())
-    gate.before_fork()
-    gate.after_fork()
 
 
 def test_evidence_in_memory_is_inherited() -> None:

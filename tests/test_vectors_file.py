@@ -906,6 +906,6 @@ def test_what_a_fork_closes_opens_again(kept: SqliteVectors) -> None:
     place = kept._place
     assert isinstance(place, connections.FilePlace)
     assert place._idle
-    connections._close_all()
+    connections._open_places._close()
     assert place._idle == []
     assert asked(kept, 0) == [(1, 0), (2, 0), (3, 0)]

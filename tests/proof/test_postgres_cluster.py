@@ -227,7 +227,7 @@ def test_writers_outlive_the_primary(cluster: Cluster, seed: int, rng: random.Ra
         ]
         for _ in range(ROUNDS):
             until(partial(went_on, writers, commits(writers), BETWEEN), "no commits", SECONDS * 2)
-            # Anywhere within what they are doing.
+            # Anywhere within what they are doing, the very first question of the reader included.
             threading.Event().wait(rng.random() * 0.05)
             killed = time.monotonic()
             dead = cluster.kill_primary()
@@ -293,6 +293,27 @@ def compare(store: Store, told: list[dict[str, Any]]) -> int:
     return sum(map(len, acknowledged.values()))
 
 
+def test_who_comes_during_a_failover_waits_for_its_end(cluster: Cluster) -> None:
+    """A store that asks for the first time between two primaries is answered by the next one."""
+    url = url_of(cluster, "late")
+    with open_store(url, index=False) as store:
+        store.create("s").append("x", 0)
+    dead = cluster.kill_primary()
+    try:
+        with open_store(url, index=False) as store:
+            asking = Doing(lambda: [event.data for event in store.read_from("s")])
+            writing = Doing(lambda: store.create("t").append("x", 1))
+            # Long enough to be refused by all three.
+            assert not asking.ended(0.5)
+            assert not writing.ended(0.5)
+            cluster.promote()
+            asking.join()
+            writing.join()
+            assert [event.data for event in store.read_from("t")] == [1]
+    finally:
+        cluster.rejoin(dead)
+
+
 # --- without standbys -----------------------------------------------------------------------------
 
 
@@ -338,9 +359,12 @@ class Doing:
     def done(self) -> bool:
         return not self._thread.is_alive()
 
+    def ended(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return self.done
+
     def join(self) -> None:
-        self._thread.join(SECONDS)
-        assert self.done
+        assert self.ended(SECONDS)
         if self.failure is not None:
             raise self.failure
 

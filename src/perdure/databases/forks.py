@@ -8,12 +8,14 @@ wait until the fork is done.
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from typing import Generic, Protocol, TypeVar
 
 from perdure.runtime import SYSTEM
 
-__all__ = ["before_fork", "undivided"]
+__all__ = ["Closing", "undivided"]
 
 _SECONDS_MAX = 30.0
 """Longer than any operation waits; after that a fork goes on rather than hang the program."""
@@ -83,15 +85,45 @@ _gate = _Gate()
 _closing: list[Callable[[], None]] = []
 
 
-def before_fork(close: Callable[[], None]) -> None:
-    """Let `close` be called before each fork, when no operation runs; it must not raise.
+class Closable(Protocol):
+    """What has something open between operations."""
 
-    What was registered last is closed first: it may rest on what was there before it.
+    def close(self) -> None:
+        """Close what is idle."""
 
-    Whoever keeps a connection open between operations closes it there: in WAL mode even an idle one
+
+C = TypeVar("C", bound=Closable)
+
+
+class Closing(Generic[C]):
+    """Those of one kind that are there now, which a fork closes when no operation runs.
+
+    Kinds that were made last are closed first: they may rest on those before them.
+
+    Whoever keeps a connection open between operations is named here: in WAL mode even an idle one
     has locks, which a child would believe to have.
     """
-    _closing.append(close)
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._those: weakref.WeakSet[C] = weakref.WeakSet()
+        _closing.append(self._close)
+
+    def add(self, one: C) -> None:
+        """Name one, for as long as somebody else uses it."""
+        # Not while a fork goes through them: a set that grows meanwhile ends the loop.
+        with undivided():
+            self._those.add(one)
+
+    def __iter__(self) -> Iterator[C]:
+        """Those that are there."""
+        return iter(list(self._those))
+
+    def _close(self) -> None:
+        for one in self:
+            # Whatever is wrong with one of them, a child must not have the others.
+            with suppress(Exception):
+                one.close()
 
 
 class _Undivided:

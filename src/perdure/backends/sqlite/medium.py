@@ -8,7 +8,6 @@ without the checkpoint that the last one to close would make.
 
 import os
 import urllib.parse
-import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,8 +18,7 @@ import apsw
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.file import FLAGS, WAIT_MS
 from perdure.backends.sqlite.writing import TRIES, Change, Writer, Writers
-from perdure.databases import forks
-from perdure.databases.forks import undivided
+from perdure.databases.forks import Closing, undivided
 from perdure.databases.meaning import Moved, Unread, replaced
 from perdure.databases.network import refuse_network
 from perdure.databases.opening import (
@@ -297,12 +295,4 @@ def _roll_back(connection: apsw.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-_open_media: "weakref.WeakSet[Medium]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for medium in list(_open_media):
-        medium.close()
-
-
-forks.before_fork(_close_all)
+_open_media: Closing[Medium] = Closing()

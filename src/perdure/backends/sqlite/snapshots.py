@@ -6,7 +6,6 @@ snapshot goes on with a new connection then. What it reads is never changed once
 removed, and that is told.
 """
 
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,8 +14,7 @@ import apsw
 
 from perdure.backends.sqlite import schema
 from perdure.backends.sqlite.medium import Medium, Reading
-from perdure.databases import forks
-from perdure.databases.forks import undivided
+from perdure.databases.forks import Closing, undivided
 from perdure.databases.meaning import NONSENSE, Moved
 from perdure.databases.opening import renew
 from perdure.errors import StorageUnavailable
@@ -165,12 +163,4 @@ def _some(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return found
 
 
-_open_snapshots: "weakref.WeakSet[Snapshot]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for snapshot in list(_open_snapshots):
-        snapshot.close()
-
-
-forks.before_fork(_close_all)
+_open_snapshots: Closing[Snapshot] = Closing()

@@ -5,13 +5,11 @@ the name, and none lives through a fork.
 """
 
 import urllib.parse
-import weakref
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, TypeVar
 
 import apsw
 
-from perdure.databases import forks
 from perdure.databases.derived.files import FLAGS, WAIT_MS, DerivedFile, Stillness, meant_by
 from perdure.databases.derived.places import (
     MemoryPlace,
@@ -22,7 +20,7 @@ from perdure.databases.derived.places import (
     roll_back,
 )
 from perdure.databases.derived.tables import Tables
-from perdure.databases.forks import undivided
+from perdure.databases.forks import Closing, undivided
 from perdure.databases.meaning import Moved, Nonsense, Unread, replaced
 from perdure.databases.network import refuse_network
 from perdure.databases.opening import DatabaseFile, renew
@@ -393,12 +391,4 @@ def _close(held: _Held) -> None:
         held.connection.close(True)
 
 
-_open_places: "weakref.WeakSet[FilePlace]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for place in list(_open_places):
-        place.close()
-
-
-forks.before_fork(_close_all)
+_open_places: Closing[FilePlace] = Closing()

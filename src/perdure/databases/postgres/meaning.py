@@ -5,7 +5,7 @@ from psycopg import errors
 
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 
-__all__ = ["NotMade", "Unsure", "again", "lost", "meaning", "refused", "unmade"]
+__all__ = ["NotMade", "Unsure", "again", "changing", "lost", "meaning", "refused", "unmade"]
 
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "53300", "55000"})
 """Shut down, crashed, starting, idle for too long, demoted, too many clients, in recovery."""
@@ -32,6 +32,25 @@ def lost(error: BaseException) -> bool:
         return isinstance(error, psycopg.InterfaceError | errors.ReadOnlySqlTransaction)
     state = error.sqlstate
     return state is None or state.startswith("08") or state in _LOST_STATES
+
+
+_CHANGING = (
+    "session is read-only",
+    "hot standby mode",
+    "starting up",
+    "shutting down",
+    "in recovery mode",
+    "not yet accepting connections",
+)
+
+
+def changing(error: psycopg.Error) -> bool:
+    """Whether a server is there that does not serve just now, as in the middle of a failover.
+
+    By its words: what is told before there is a connection has no state.
+    """
+    said = str(error)
+    return any(words in said for words in _CHANGING)
 
 
 def refused(error: psycopg.Error) -> bool:

@@ -11,8 +11,7 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.errors import Diagnostic
 
-from perdure.databases import forks
-from perdure.databases.forks import undivided
+from perdure.databases.forks import Closing, undivided
 from perdure.databases.postgres import meaning, migrations
 from perdure.databases.postgres.address import Address
 from perdure.databases.postgres.meaning import NotMade, Unsure
@@ -361,10 +360,9 @@ class Server:
                 if meaning.unmade(error):
                     self._made = False
                     raise NotMade from error
-                if ended() or not self._reached or not self.again(error):
-                    # Who never came through has most likely named the wrong place.
-                    raise self.told(error) from error
-                if not attempts.pause():
+                # Who never came through has most likely named the wrong place.
+                known = self._reached or meaning.changing(error)
+                if ended() or not known or not self.again(error) or not attempts.pause():
                     raise self.told(error) from error
 
     def again(self, error: psycopg.Error) -> bool:
@@ -462,27 +460,20 @@ _UNSYNCED = "SET LOCAL synchronous_commit = off"
 _MARKED = "SELECT pg_logical_emit_message(true, 'perdure', ''::text)"
 """Writes something, whatever else is written: what wrote nothing waits for no standby."""
 
-_servers: "weakref.WeakSet[Server]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """What a child inherits would be ended for its parent by whichever of them ends first."""
-    for server in list(_servers):
-        with suppress(Exception):
-            server.close()
+# What a child inherits would be ended for its parent by whichever of them ends first.
+_servers: Closing["Server"] = Closing()
 
 
 def _at_exit() -> None:
-    for server in list(_servers):
+    for server in _servers:
         with suppress(Exception):
             server.at_exit()
 
 
 def _begin_in_child() -> None:
-    for server in list(_servers):
+    for server in _servers:
         server.begin_in_child()
 
 
-forks.before_fork(_close_all)
 SYSTEM.at_fork(_begin_in_child)
 atexit.register(_at_exit)

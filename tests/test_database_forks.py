@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 import threading
+import weakref
+from collections import deque
 from types import FrameType
 from typing import Any
 
@@ -103,43 +105,42 @@ class Broken(Held):
         raise ValueError
 
 
-class Crowded(Held):
-    """Another thread names many more while it is closed."""
-
-    def __init__(self, those: forks.Closing[Held]) -> None:
-        super().__init__()
-        self.more = [Held() for _ in range(1000)]
-        self.adding = threading.Thread(target=self._name, args=(those,))
-
-    def _name(self, those: forks.Closing[Held]) -> None:
-        for one in self.more:
-            those.add(one)
-
-    def close(self) -> None:
-        super().close()
-        if self.adding.ident is None:
-            self.adding.start()
-            # It waits for the fork, and so this is waited for to its end.
-            self.adding.join(0.1)
-
-
 def test_all_that_is_open_is_closed_before_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that cannot be closed nor those that come meanwhile keep any from being closed."""
     monkeypatch.setattr(forks, "_closing", [*forks._closing])
     those: forks.Closing[Held] = forks.Closing()
-    there = [Held(), Broken(), Crowded(those), *(Held() for _ in range(100))]
+    there = [Broken(), *(Held() for _ in range(100))]
     for one in there:
         those.add(one)
-    child = os.fork()
+    more = [Held() for _ in range(100)]
+    crowd = threading.Thread(target=lambda: deque(map(those.add, more)))
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != weakref.WeakSet.__iter__.__code__.co_filename:
+            return None
+        # In the middle of the fork's way through them.
+        if event == "line" and "item" in frame.f_locals and crowd.ident is None:
+            crowd.start()
+            # It waits for the fork, and so this is waited for to its end.
+            crowd.join(0.1)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        child = os.fork()
+    finally:
+        sys.settrace(before)
     if child == 0:
         os._exit(any(one.closed != 1 for one in there))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    crowded = there[2]
-    assert isinstance(crowded, Crowded)
-    crowded.adding.join()
+    if crowd.ident is None:
+        # Where nothing can come between.
+        crowd.start()
+    crowd.join()
     assert {one.closed for one in there} == {1}
-    assert {one.closed for one in crowded.more} == {0}
-    assert set(those) == {*there, *crowded.more}
+    assert {one.closed for one in more} == {0}
+    assert set(those) == {*there, *more}
 
 
 def test_who_is_gone_is_not_kept() -> None:

@@ -106,7 +106,7 @@ class Broken(Held):
 
 
 def test_all_that_is_open_is_closed_before_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one that cannot be closed nor those that come meanwhile keep any from being closed."""
+    """Neither one that cannot be closed nor those that come meanwhile keep any open."""
     monkeypatch.setattr(forks, "_closing", [*forks._closing])
     those: forks.Closing[Held] = forks.Closing()
     there = [Broken(), *(Held() for _ in range(100))]

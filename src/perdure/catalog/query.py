@@ -108,8 +108,14 @@ class Query:
             return _NOTHING
         if mode == "all":
             return " AND ".join([_any_of(term.phrases) for term in self.terms])
+        return _any_of(self.phrases(mode))
+
+    def phrases(self, mode: Literal["all", "any"] = "all") -> tuple[Phrase, ...]:
+        """The phrases of `match`, in the order in which they stand there."""
+        if mode == "all":
+            return tuple(phrase for term in self.terms for phrase in term.phrases)
         found = (phrase for term in self.terms for phrase in (*term.phrases, *term.loose))
-        return _any_of(tuple(dict.fromkeys(found)))
+        return tuple(dict.fromkeys(found))
 
 
 def _any_of(phrases: tuple[Phrase, ...]) -> str:

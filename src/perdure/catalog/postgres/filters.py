@@ -5,17 +5,15 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from perdure.catalog.contract import Filters
-from perdure.catalog.postgres.rows import listed_of
+from perdure.catalog.members import MANY_MEMBERS, at_pointer, member_digest, same
+from perdure.catalog.postgres.rows import NAME_BYTES_MAX
 from perdure.catalog.postgres.statements import Statement, ask, sql
-from perdure.catalog.sqlite.rows import MANY_MEMBERS, at_pointer, member_digest, same
+from perdure.catalog.rows import listed_of
 from perdure.databases.cells import BIGGEST, cell, clamped
 from perdure.databases.postgres.keys import keys, within
 from perdure.databases.postgres.work import Work
 
-__all__ = ["CWD_BYTES", "NAME_BYTES_MAX", "Chosen", "chosen", "few", "source_of"]
-
-NAME_BYTES_MAX = 200
-"""Names and ids that are only compared stand in so many bytes, see `key`."""
+__all__ = ["CWD_BYTES", "Chosen", "chosen", "few", "source_of"]
 
 CWD_BYTES = 512
 """Folders are looked for by so many of their first bytes, and then compared."""

@@ -85,18 +85,13 @@ def wanted(query: Query, mode: Mode) -> str:
     if mode == "all":
         found = all_of(_any_tokens_of(term.phrases) for term in query.terms)
     else:
-        found = _any_tokens_of(phrases_of_any(query))
+        found = _any_tokens_of(query.phrases(mode))
     return any_of([found, lexeme(LARGE)])
 
 
 def of_phrase(phrase: Phrase) -> str:
     """The `tsquery` for what may have a phrase."""
     return any_of([_tokens_of(phrase), lexeme(LARGE)])
-
-
-def phrases_of_any(query: Query) -> Iterable[Phrase]:
-    """The phrases of which any is a hit where any term is enough."""
-    return dict.fromkeys(phrase for term in query.terms for phrase in (*term.phrases, *term.loose))
 
 
 def _any_tokens_of(phrases: Iterable[Phrase]) -> str:
@@ -130,7 +125,7 @@ def read_again(query: Query, mode: Mode) -> Statement:
             tuple(value for term in terms for value in term.values),
         )
     else:
-        phrases = tuple(phrases_of_any(query))
+        phrases = query.phrases(mode)
         loose, whole = _apart(phrases), _read(phrases)
     return whole if loose else Statement(f"(NOT p.large OR {whole.text})", whole.values)
 

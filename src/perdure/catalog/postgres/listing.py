@@ -1,9 +1,10 @@
 """Listings: pages in an order, sessions by their words, children, sums."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from perdure.catalog.bm25 import weight_of
 from perdure.catalog.contract import SORTS, Covered, Filters, Listed, Sums
 from perdure.catalog.postgres.filters import Chosen, chosen, few, source_of
 from perdure.catalog.postgres.lexemes import (
@@ -16,11 +17,10 @@ from perdure.catalog.postgres.lexemes import (
     wanted,
 )
 from perdure.catalog.postgres.ranking import RANKED_MAX, score
-from perdure.catalog.postgres.rows import listed_of, shown
+from perdure.catalog.postgres.rows import shown
 from perdure.catalog.postgres.statements import Statement, ask, sql
 from perdure.catalog.query import Phrase, Query
-from perdure.catalog.sqlite.rows import SORT_COLUMNS, sort_key
-from perdure.catalog.sqlite.searching import phrases_of, weight_of
+from perdure.catalog.rows import SORT_COLUMNS, listed_of, sort_key
 from perdure.databases.cells import BIGGEST, clamped, text, unpack
 from perdure.databases.postgres.catalog_tables import MARK, TITLE_LEXEMES
 from perdure.databases.postgres.keys import key, keys, within
@@ -90,7 +90,7 @@ def matching(
         _found(which.namespace, wanted(query, mode), restricted=restricted),
         read_again(query, mode),
     )
-    phrases = phrases_of(query, mode)[:RANKED_MAX]
+    phrases = query.phrases(mode)[:RANKED_MAX]
     found = sql(
         "WITH hits AS MATERIALIZED (",
         hits,
@@ -126,7 +126,7 @@ def _weights(
     work: Work,
     namespace: str,
     query: Query,
-    phrases: list[Phrase],
+    phrases: Sequence[Phrase],
     *,
     mode: Mode,
     restricted: bool,

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from perdure.catalog.analysis import VERSION as ANALYSIS
 from perdure.catalog.contract import Change, Listed
+from perdure.catalog.members import members
 from perdure.catalog.postgres.lexemes import kept as kept_tokens
 from perdure.catalog.postgres.passages import Passages
-from perdure.catalog.postgres.rows import COLD, HOT, cold_cells, hot_cells, listed_of
-from perdure.catalog.sqlite.rows import held, kept, members, words_of
+from perdure.catalog.postgres.rows import NAME_BYTES_MAX, cold_cells, hot_cells
+from perdure.catalog.rows import COLD, HOT, held, kept, listed_of, words_of
 from perdure.databases.cells import cell, clamped, optional
 from perdure.databases.postgres.keys import key, within
 from perdure.databases.postgres.work import Work
@@ -21,7 +22,6 @@ _VERSION = (
     "('x0' || translate(substr(u.id, 1, 13) || substr(u.id, 16, 3), '-', ''))::bit(64)::bigint"
     " FROM (SELECT gen_random_uuid()::text AS id) AS u"
 )
-_NAME_BYTES_MAX = 200
 _COLD = ", ".join(f"s.{column}" for column in COLD)
 
 
@@ -178,7 +178,7 @@ def _put_agents(
     if set(old) == set(new):
         return
     work.run("DELETE FROM @catalog_agents WHERE namespace = %s AND session = %s", namespace, number)
-    rows = {key(agent, _NAME_BYTES_MAX): cell(agent) for agent in new}
+    rows = {key(agent, NAME_BYTES_MAX): cell(agent) for agent in new}
     work.run(
         "INSERT INTO @catalog_agents SELECT %s, a.agent, %s, a.name"
         " FROM unnest(%s::bytea[], %s::bytea[]) AS a (agent, name)",

@@ -6,6 +6,7 @@ comes from outside the namespace.
 
 from collections.abc import Sequence
 
+from perdure.catalog.bm25 import PART, TOKENS_USUAL, WORD, B, K
 from perdure.catalog.postgres.lexemes import pattern
 from perdure.catalog.postgres.statements import Statement, sql
 from perdure.catalog.query import Phrase
@@ -14,13 +15,6 @@ __all__ = ["RANKED_MAX", "score"]
 
 RANKED_MAX = 200
 """So many phrases of a query are ranked by."""
-
-_WORD, _PART = 2.0, 1.0
-"""Of a hit among the words of a passage, and among its parts."""
-
-_K, _B = 1.2, 0.75
-_TOKENS_USUAL = 40.0
-"""In a passage. A true mean would be that of a few very long ones, and differ by namespace."""
 
 
 def score(phrases: Sequence[Phrase], weights: Sequence[float]) -> Statement:
@@ -39,10 +33,10 @@ def _term(phrase: Phrase, weight: float) -> Statement:
     size = len(wanted.encode())
     counted = "(octet_length(h.{0}) - octet_length(replace(h.{0}, %s, '')))"
     hits = (
-        f"({_WORD / size!r}::float8 * {counted.format('words')}"
-        f" + {_PART / size!r}::float8 * {counted.format('parts')})"
+        f"({WORD / size!r}::float8 * {counted.format('words')}"
+        f" + {PART / size!r}::float8 * {counted.format('parts')})"
     )
-    least = f"({_K * (1.0 - _B)!r}::float8 + {_K * _B / _TOKENS_USUAL!r}::float8 * h.length)"
+    least = f"({K * (1.0 - B)!r}::float8 + {K * B / TOKENS_USUAL!r}::float8 * h.length)"
     # As weight * hits * (K + 1) / (hits + least), where hits are counted once.
     text = f"%s::float8 * (1::float8 - {least} / ({hits} + {least}))"
-    return Statement(text, (weight * (_K + 1.0), wanted, wanted))
+    return Statement(text, (weight * (K + 1.0), wanted, wanted))

@@ -1,36 +1,16 @@
-"""A session of a listing as a row, and back."""
+"""The cells of a session of a listing."""
 
 from typing import Any
 
 from perdure.catalog.contract import Listed
-from perdure.catalog.sqlite import rows
+from perdure.catalog.rows import sort_key
 from perdure.databases.cells import clamped, optional, pack, text
 from perdure.databases.postgres.keys import key
 
-__all__ = ["COLD", "HOT", "cold_cells", "hot_cells", "listed_of", "shown"]
+__all__ = ["NAME_BYTES_MAX", "cold_cells", "hot_cells", "shown"]
 
-HOT = ("partial", "skipped", "events", "tokens", "by_active", "by_size", "status")
-"""What changes whenever a session goes on."""
-
-COLD = (
-    "by_created",
-    "by_title",
-    "program",
-    "relation",
-    "archived",
-    "troubled",
-    "cwd",
-    "preset",
-    "parent",
-    "source_format",
-    "source_id",
-    "source_parent",
-    "cost",
-)
-"""What does not."""
-
-_NAME_BYTES_MAX = 200
-listed_of = rows.listed_of
+NAME_BYTES_MAX = 200
+"""Names and ids that are only compared stand in so many bytes, see `key`."""
 
 
 def hot_cells(listed: Listed, *, partial: bool, skipped: int) -> tuple[Any, ...]:
@@ -40,8 +20,8 @@ def hot_cells(listed: Listed, *, partial: bool, skipped: int) -> tuple[Any, ...]
         clamped(skipped),
         listed.events,
         listed.tokens,
-        rows.sort_key("last_active", listed.last_active),
-        rows.sort_key("size", listed.size),
+        sort_key("last_active", listed.last_active),
+        sort_key("size", listed.size),
         _name(listed.status),
     )
 
@@ -49,8 +29,8 @@ def hot_cells(listed: Listed, *, partial: bool, skipped: int) -> tuple[Any, ...]
 def cold_cells(listed: Listed, *, skipped: int) -> tuple[Any, ...]:
     """The cells of `COLD`."""
     return (
-        rows.sort_key("created", listed.created),
-        rows.sort_key("title", listed.title),
+        sort_key("created", listed.created),
+        sort_key("title", listed.title),
         _name(listed.program),
         _name(listed.relation or ""),
         listed.archived,
@@ -67,11 +47,11 @@ def cold_cells(listed: Listed, *, skipped: int) -> tuple[Any, ...]:
 
 
 def _name(text: str) -> bytes:
-    return key(text, _NAME_BYTES_MAX)
+    return key(text, NAME_BYTES_MAX)
 
 
 def _maybe(text: str | None) -> bytes | None:
-    return None if text is None else key(text, _NAME_BYTES_MAX)
+    return None if text is None else key(text, NAME_BYTES_MAX)
 
 
 def shown(short: bytes) -> str:

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from perdure.catalog.bm25 import weight_of
 from perdure.catalog.contract import Candidate, Candidates, Scope
 from perdure.catalog.postgres.filters import chosen
 from perdure.catalog.postgres.lexemes import (
@@ -25,7 +26,6 @@ from perdure.catalog.postgres.ranking import RANKED_MAX, score
 from perdure.catalog.postgres.scopes import Scoped, scoped, session_lexemes
 from perdure.catalog.postgres.statements import Statement, ask, sql
 from perdure.catalog.query import Phrase, Query
-from perdure.catalog.sqlite.searching import phrases_of, weight_of
 from perdure.databases.cells import clamped, text
 from perdure.databases.postgres.catalog_tables import MARK, PASSAGE_LEXEMES, SAMPLES, WINDOWS
 from perdure.databases.postgres.keys import key
@@ -80,7 +80,7 @@ def candidates(
     known = None if within is None else _known_of(work, within.namespace)
     if within is None or known is None:
         return nothing
-    phrases = phrases_of(query, mode)[:RANKED_MAX]
+    phrases = query.phrases(mode)[:RANKED_MAX]
     weights = _weights(work, within.namespace, known, query, phrases, mode=mode)
     limit = clamped(newest + 1)
     hits = _Hits(within, wanted(query, mode), read_again(query, mode), known.restricted)
@@ -248,7 +248,13 @@ def _window(namespace: str, last: int, ids: int) -> _Window:
 
 
 def _weights(
-    work: Work, namespace: str, known: _Known, query: Query, phrases: list[Phrase], *, mode: Mode
+    work: Work,
+    namespace: str,
+    known: _Known,
+    query: Query,
+    phrases: Sequence[Phrase],
+    *,
+    mode: Mode,
 ) -> list[float]:
     """By phrase how rare it is; one term alone needs nothing to be weighed against.
 

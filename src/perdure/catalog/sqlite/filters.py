@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from perdure.catalog.contract import Filters
-from perdure.catalog.sqlite.rows import MANY_MEMBERS, at_pointer, member_digest, same
+from perdure.catalog.members import MANY_MEMBERS, at_pointer, member_digest, same
 from perdure.databases.cells import ask, cell, cells, clamped, numbers, pack, sql, unpack
 
 __all__ = ["KNOWN", "Chosen", "chosen", "few", "namespace_of", "register"]

@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import apsw
 
+from perdure.catalog.bm25 import weight_of
 from perdure.catalog.contract import SORTS, Covered, Filters, Listed, Sums
 from perdure.catalog.query import Phrase, Query
+from perdure.catalog.rows import SORT_COLUMNS, listed_of, sort_key
 from perdure.catalog.sqlite.filters import KNOWN, Chosen, chosen, few, namespace_of
 from perdure.catalog.sqlite.ranking import RANK, namespace_token
-from perdure.catalog.sqlite.rows import SORT_COLUMNS, listed_of, sort_key
-from perdure.catalog.sqlite.searching import PHRASES_MAX, phrases_of, weight_of
+from perdure.catalog.sqlite.searching import PHRASES_MAX
 from perdure.databases.cells import (
     Kinds,
     ask,
@@ -115,7 +116,7 @@ def _weights(
     db: apsw.Connection, namespace: int, within: str, query: Query, mode: Literal["all", "any"]
 ) -> list[float]:
     """By phrase how rare it is among the sessions of a namespace, as for passages."""
-    phrases = phrases_of(query, mode)[:PHRASES_MAX]
+    phrases = query.phrases(mode)[:PHRASES_MAX]
     if len(query.terms) == 1 and mode == "all":
         return [1.0] * len(phrases)
     counted = "SELECT count(*) FROM sessions INDEXED BY by_id WHERE namespace = ?"

@@ -6,19 +6,11 @@ from typing import Any
 import apsw
 
 from perdure.catalog.contract import Change, Listed, Passage
+from perdure.catalog.members import members
+from perdure.catalog.rows import COLD, HOT, held, kept, listed_of, words_of
 from perdure.catalog.sqlite.filters import namespace_of
 from perdure.catalog.sqlite.ranking import namespace_token, scope_tokens, stretch
-from perdure.catalog.sqlite.rows import (
-    COLD,
-    HOT,
-    cold_cells,
-    held,
-    hot_cells,
-    kept,
-    listed_of,
-    members,
-    words_of,
-)
+from perdure.catalog.sqlite.rows import cold_cells, hot_cells
 from perdure.databases.cells import ask, cell, clamped, numbers, optional, sql
 
 __all__ = ["put", "put_note", "remove"]

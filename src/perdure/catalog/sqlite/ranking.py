@@ -5,10 +5,11 @@ of the tokens of a scope are as long as the index, and those of common words nea
 phrase is counted among the newest passages only, and tokens of the scope not at all.
 """
 
-import math
 from typing import Any
 
 import apsw
+
+from perdure.catalog.bm25 import PART, TOKENS_USUAL, WORD, B, K
 
 __all__ = [
     "RANK",
@@ -16,7 +17,6 @@ __all__ = [
     "agent_token",
     "kind_token",
     "namespace_token",
-    "phrase_weight",
     "register",
     "scope_tokens",
     "session_token",
@@ -33,12 +33,6 @@ STRETCH_BITS = 30
 _STRETCH_MASK = (1 << 64) - 1
 
 RANK = "perdure_rank"
-_WEIGHTS = 2.0, 1.0
-"""Of a hit among the words of a passage, and among its parts."""
-
-_K, _B = 1.2, 0.75
-_TOKENS_USUAL = 40.0
-"""In a passage. A true mean would be that of a few very long ones, and differ by namespace."""
 
 
 def namespace_token(number: int) -> str:
@@ -79,22 +73,17 @@ def scope_tokens(namespace: int, session: int, kind: int, agent: int | None, tim
     )
 
 
-def phrase_weight(found: float, passages: int) -> float:
-    """How much a phrase tells that `found` of so many passages have."""
-    return math.log(1.0 + max(0.0, passages - found + 0.5) / (found + 0.5))
-
-
 def _rank(api: apsw.FTS5ExtensionApi, /, *weights: Any) -> float:
     """Okapi BM25 of the current row; `weights` are those of the first phrases."""
     length = api.column_size(0) + api.column_size(1)
-    least = _K * (1.0 - _B + _B * length / _TOKENS_USUAL)
+    least = K * (1.0 - B + B * length / TOKENS_USUAL)
     score = 0.0
     for phrase, weight in enumerate(weights):
         if not weight:
             continue
         words, parts, _ = api.phrase_locations(phrase)
-        hits = _WEIGHTS[0] * len(words) + _WEIGHTS[1] * len(parts)
-        score += weight * hits * (_K + 1.0) / (hits + least)
+        hits = WORD * len(words) + PART * len(parts)
+        score += weight * hits * (K + 1.0) / (hits + least)
     return score
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
+from perdure.catalog.bm25 import weight_of
 from perdure.catalog.contract import Candidate, Candidates, Filters, Scope
 from perdure.catalog.query import Phrase, Query
 from perdure.catalog.sqlite.filters import KNOWN, chosen, few, namespace_of
@@ -20,7 +21,6 @@ from perdure.catalog.sqlite.ranking import (
     agent_token,
     kind_token,
     namespace_token,
-    phrase_weight,
     session_token,
     stretch_token,
 )
@@ -34,9 +34,7 @@ __all__ = [
     "candidate_of",
     "candidates",
     "in_order",
-    "phrases_of",
     "sessions_of",
-    "weight_of",
 ]
 
 Mode = Literal["all", "any"]
@@ -161,17 +159,9 @@ _COUNTED = """
 """
 
 
-def phrases_of(query: Query, mode: Mode) -> list[Phrase]:
-    """The phrases of `Query.match`, in the order in which they stand there."""
-    if mode == "all":
-        return [phrase for term in query.terms for phrase in term.phrases]
-    found = (phrase for term in query.terms for phrase in (*term.phrases, *term.loose))
-    return list(dict.fromkeys(found))
-
-
 def _weights(db: apsw.Connection, namespace: int, query: Query, mode: Mode) -> list[float]:
     """By phrase how rare it is; one term alone needs nothing to be weighed against."""
-    phrases = phrases_of(query, mode)[:PHRASES_MAX]
+    phrases = query.phrases(mode)[:PHRASES_MAX]
     if len(query.terms) == 1 and mode == "all":
         return [1.0] * len(phrases)
     told = "SELECT passages, given FROM namespaces WHERE number = ?"
@@ -195,11 +185,6 @@ def _nth(db: apsw.Connection, id: int) -> int:
     for (nth,) in ask(db, "SELECT nth FROM passages WHERE id = ?", (id,), [int]):
         return int(nth)
     raise apsw.CorruptError("a passage that is found is not there")
-
-
-def weight_of(phrase: Phrase, found: float, total: int) -> float:
-    """How much a phrase tells whose words `found` of so many texts have."""
-    return phrase_weight(found, total) if phrase.prefix or found else 0.0
 
 
 def _within(db: apsw.Connection, namespace: int) -> list[list[str]]:

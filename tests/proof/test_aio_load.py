@@ -41,13 +41,15 @@ class Load:
         """Append one event, now and then cancelled on the way."""
         before = time.perf_counter()
         waiting = asyncio.create_task(session.append("proof/said", stamp))
-        if self.rng.random() < 0.1:
-            for _ in range(self.rng.randrange(20)):
-                await asyncio.sleep(0)
-            waiting.cancel()
         try:
+            if self.rng.random() < 0.1:
+                for _ in range(self.rng.randrange(20)):
+                    # Here somebody else may cancel as well.
+                    await asyncio.sleep(0)
+                waiting.cancel()
             event = await waiting
         except asyncio.CancelledError:
+            waiting.cancel()
             self.cancelled.append((session.id, stamp))
             return
         self.latencies[kind].append(time.perf_counter() - before)

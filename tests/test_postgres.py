@@ -109,7 +109,6 @@ def test_a_password_is_never_shown() -> None:
         "timeout=-1",
         "pooled=maybe",
         "connections=0",
-        "connections=1",
         "no_such_parameter=1",
         "user=a%00b",
     ],

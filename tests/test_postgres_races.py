@@ -200,7 +200,7 @@ def test_the_end_of_a_log_that_grows_is_told_of_one_moment(
 
 
 def test_too_few_connections_are_refused() -> None:
-    """One connection is not enough for those who read in the middle of writing."""
+    """Without a connection nothing can be asked."""
     with pytest.raises(InvalidValue, match="connections"):
         open_backend("postgresql://host/base?connections=0")
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from perdure.backends.postgres.waiting import wait_for
@@ -100,6 +101,60 @@ def test_a_stopped_writer_is_taken_over(place: Place, seed: int) -> None:
         session.close()
         assert store.verify("s").sound
     summarise("a stopped writer", seed, {"ms until it is followed": round(took * 1000)})
+
+
+IN_THE_MIDDLE = """
+import os, signal, sys
+import psycopg
+from perdure.durable import crash
+from perdure.errors import StaleWriter
+from perdure.store.store import open_store
+
+def stop(*_):
+    psycopg.Copy.write_row = write
+    crash.arm()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+write = psycopg.Copy.write_row
+with open_store(sys.argv[1], index=False) as store:
+    session = store.create("s")
+    session.append("x", 0)
+    if sys.argv[2] == "idle":
+        crash.arm(hook=lambda point: point == "postgres.appending" and stop())
+    else:
+        psycopg.Copy.write_row = stop
+    try:
+        session.append_many([{"type": "x", "data": number} for number in range(1, 30)])
+    except StaleWriter as error:
+        print(len(error.lost))
+"""
+
+
+@pytest.mark.parametrize("where", ["idle", "copying"])
+def test_a_writer_stopped_in_a_transaction_is_taken_over(place: Place, where: str) -> None:
+    """Who was stopped with rows locked, sending or not, is followed soon after the lease."""
+    with subprocess.Popen(
+        [sys.executable, "-c", IN_THE_MIDDLE, place.url("lease=1&timeout=5"), where],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED, "it runs")
+            began = time.monotonic()
+            with place.open("lease=1") as store:
+                session = store.writer("s", wait=SECONDS)
+                assert time.monotonic() - began < FOLLOWED_SECONDS
+                session.append("y", "taken over")
+                os.kill(child.pid, signal.SIGCONT)
+                assert child.stdout is not None
+                assert child.stdout.read() == "29\n"
+                assert child.wait(SECONDS) == 0
+                session.append("y", "goes on")
+                session.close()
+                assert data_of(store) == [0, "taken over", "goes on"]
+                assert store.verify("s").sound
+        finally:
+            child.kill()
 
 
 def test_a_killed_writer_is_followed_at_once(place: Place, seed: int) -> None:

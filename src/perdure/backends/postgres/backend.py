@@ -164,13 +164,16 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
     # --- writing ---------------------------------------------------------------------------------
 
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
-        found = self._find(session)
-        try:
-            return self._leases.take(session, found.number, wait)
-        except SessionNotFound:
-            # It was replaced or deleted while it was waited for.
-            again = self._find(session)
-            return self._leases.take(session, again.number)
+        until = self._runtime.monotonic() + wait
+        number = 0
+        while True:
+            found = self._find(session)
+            if found.number == number:
+                raise SessionNotFound(session)
+            number, left = found.number, max(0.0, until - self._runtime.monotonic())
+            # It may be replaced while it is waited for.
+            with suppress(SessionNotFound):
+                return self._leases.take(session, number, left)
 
     def holder(self, session: str) -> Holder | None:
         found = self._find(session)
@@ -183,12 +186,12 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
         self._server.make()
         self._sweep()
         hold = self._hold(header)
-        hold.abandon = lambda: self._abandon(hold)
+        hold.abandon = self._abandon
         return hold
 
     def _hold(self, header: Header) -> PostgresHold:
         hold = PostgresHold(header.id, self._namespace, self._server, self._presence)
-        hold.entered = self._presence.enter()
+        hold.entered = self._presence.enter(hold.token)
         hold.begin(0, Position(-1, header.genesis))
         hold.header = header
         return hold
@@ -243,6 +246,7 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
                 deleted_at = None if isinstance(taken, Found) else taken
                 raise SessionExists(header.id, deleted_at=deleted_at)
             number = self._published(work, hold, header)
+            hold.touched.append(number)
             position, size = logs.fill(work, self._namespace, number, header, records)
             work.run(
                 "INSERT INTO @tails (namespace, session, tail_seq, tail_hash, size, revision,"

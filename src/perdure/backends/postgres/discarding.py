@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
 from psycopg import errors
@@ -81,9 +81,9 @@ class DiscardingBackend(Backend):
                 )
                 count_arrival(work, self._namespace, hold.token)
 
-            hold.change(discard)
-            told = trashed(found, now)
             try:
+                hold.change(discard, alone=True)
+                told = trashed(found, now)
                 then(told)
             finally:
                 self._moved(found.number)
@@ -92,18 +92,22 @@ class DiscardingBackend(Backend):
             hold.release()
 
     def _moved(self, number: int) -> None:
-        """Whoever moved it is done; if this is not told, their end tells it."""
-        with suppress(PerdureError, NotMade, Unsure):
+        """Whoever moved it is done."""
+        self._soon(
+            f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
+            (self._namespace, number, self._presence.id),
+        )
+
+    def _soon(self, statement: str, values: tuple[object, ...]) -> None:
+        """Do it now, or as soon as the server answers; the end of this process does it as well."""
+        try:
             self._server.change(
-                lambda work: work.run(
-                    f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
-                    self._namespace,
-                    number,
-                    self._presence.id,
-                ),
-                synced=False,
-                repeatable=True,
+                lambda work: work.run(statement, *values), synced=False, repeatable=True
             )
+        except NotMade:
+            return
+        except (PerdureError, Unsure):
+            self._presence.drop_later(lambda: self._soon(statement, values))
 
     def trash(self) -> Iterator[Trashed]:
         nothing: list[Found] = []
@@ -112,8 +116,8 @@ class DiscardingBackend(Backend):
 
     def restore(self, session: str, then: Callable[[], None]) -> None:
         check_id(session)
-        number, token = self._last(session), self._runtime.token(2)
-        with self._moving(session, number) as writer:
+        number, token = self._last(session), self._runtime.token(8)
+        with self._moving(session, number, token) as writer:
 
             def restore(work: Work) -> None:
                 taken = find(work, self._namespace, session)
@@ -133,8 +137,9 @@ class DiscardingBackend(Backend):
                 # Nobody writes or deletes it before `then` was called.
                 work.run(
                     "UPDATE @tails SET revision = revision + 1, epoch = epoch + 1, owner = %s,"
-                    f" hold = 'restored', since = %s WHERE {_WHICH}",
+                    f" hold = %s, since = %s WHERE {_WHICH}",
                     writer,
+                    token,
                     self._runtime.now_ms(),
                     self._namespace,
                     number,
@@ -143,14 +148,13 @@ class DiscardingBackend(Backend):
 
             try:
                 self._changed(restore)
+                then()
             except StorageUnavailable as error:
                 if isinstance(error.__cause__, errors.UniqueViolation):
                     raise SessionExists(session) from error
                 raise
-            try:
-                then()
             finally:
-                self._given_back(number, writer)
+                self._given_back(number, token)
 
     def _last(self, session: str) -> int:
         """The number of what was deleted last under an id."""
@@ -171,19 +175,12 @@ class DiscardingBackend(Backend):
             raise SessionNotFound(session)
         return number
 
-    def _given_back(self, number: int, writer: int) -> None:
-        with suppress(PerdureError, NotMade, Unsure):
-            self._server.change(
-                lambda work: work.run(
-                    f"UPDATE @tails SET owner = NULL, hold = NULL, since = NULL WHERE {_WHICH}"
-                    " AND owner = %s AND hold = 'restored'",
-                    self._namespace,
-                    number,
-                    writer,
-                ),
-                synced=False,
-                repeatable=True,
-            )
+    def _given_back(self, number: int, token: str) -> None:
+        self._soon(
+            "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
+            f" WHERE {_WHICH} AND hold = %s",
+            (self._namespace, number, token),
+        )
 
     def _changed(self, change: Callable[[Work], None]) -> None:
         try:
@@ -192,9 +189,9 @@ class DiscardingBackend(Backend):
             raise self._server.unsure(error) from error
 
     @contextmanager
-    def _moving(self, session: str, number: int) -> Iterator[int]:
-        """Nobody else restores or removes a deleted session while this lasts."""
-        writer = self._presence.enter()
+    def _moving(self, session: str, number: int, token: str) -> Iterator[int]:
+        """Nobody else restores or removes a deleted session while this lasts; `token` names it."""
+        writer = self._presence.enter(token)
         try:
             claims: list[int] = []
 
@@ -216,20 +213,20 @@ class DiscardingBackend(Backend):
 
             try:
                 self._server.change(claim, repeatable=True)
+                yield writer
             except (NotMade, Unsure) as error:
                 # Whether it is claimed or not: nothing was done yet.
                 raise SessionBusy(session) from error
-            try:
-                yield writer
             finally:
-                self._moved(number)
+                if claims:
+                    self._moved(number)
         finally:
-            self._presence.leave()
+            self._presence.leave(token)
 
     def purge(self, trashed: Trashed, first: Callable[[Trashed], None]) -> bool:
         number = int(trashed.place)
         try:
-            with self._moving(trashed.id, number) as writer:
+            with self._moving(trashed.id, number, self._runtime.token(8)) as writer:
                 first(trashed)
 
                 def purge(work: Work) -> None:

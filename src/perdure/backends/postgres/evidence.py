@@ -1,5 +1,11 @@
-"""What is remembered about all sessions, in tables beside them."""
+"""What is remembered about all sessions, in tables beside them.
 
+What is to be remembered goes by what is known: a change asks before it writes. So nobody else
+changes what is known of a session until the end of a transaction that asked for it. What it asks
+for need not have a row yet, so locks stand for it, not rows.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -12,6 +18,12 @@ __all__ = ["ServerRows"]
 
 T = TypeVar("T")
 
+
+_Session = tuple[Cell, ...]
+"""Namespace and session, as they stand in rows."""
+
+_SESSIONS_LOCKED = 50
+"""Who changes more of them locks all there are: the server has room for some locks only."""
 
 _TEXTS = frozenset({"namespace", "session", "kind", "reason"})
 
@@ -66,6 +78,68 @@ class _Rows:
         self._work.run(
             f"DELETE FROM @{_table(table)}{_where(table, beginning)}", *_shortened(beginning)
         )
+
+
+class _Touched:
+    """Rows of which there are none: it notes of which sessions a change asks."""
+
+    def __init__(self) -> None:
+        self.sessions: set[_Session] = set()
+        self.all = False
+
+    def scan(self, table: Table, *beginning: Cell) -> list[Row]:
+        """Nothing."""
+        del table
+        self._note(beginning)
+        return []
+
+    def put(self, table: Table, rows: Iterable[Row]) -> None:
+        """Nothing is added."""
+        del table
+        for row in rows:
+            self._note(row)
+
+    def drop(self, table: Table, *beginning: Cell) -> None:
+        """Nothing is removed."""
+        del table
+        self._note(beginning)
+
+    def _note(self, key: Sequence[Cell]) -> None:
+        if len(key) < _SESSION_CELLS:
+            self.all = True
+        else:
+            self.sessions.add(tuple(key[:_SESSION_CELLS]))
+
+
+_SESSION_CELLS = 2
+
+
+def _lock(work: Work, schema: str, touched: _Touched) -> None:
+    """Let nobody else change what is known of some sessions until the transaction ends.
+
+    In one order everywhere, and before anything is asked: nobody waits for each other, and what is
+    asked then is what those left who came before.
+    """
+    everything = _number(schema)
+    if touched.all or len(touched.sessions) > _SESSIONS_LOCKED:
+        work.rows("SELECT pg_advisory_xact_lock(%s::bigint)", everything)
+        return
+    numbers = sorted(_number(schema, *each) for each in touched.sessions)
+    work.rows(
+        "SELECT CASE WHEN shared THEN pg_advisory_xact_lock_shared(number)"
+        " ELSE pg_advisory_xact_lock(number) END"
+        " FROM unnest(%s::bigint[], %s::boolean[]) AS wanted (number, shared)",
+        [everything, *numbers],
+        [True, *[False] * len(numbers)],
+    )
+
+
+def _number(schema: str, *session: Cell) -> int:
+    """What stands for a session among the locks of a database; for all of them without one."""
+    digest = hashlib.sha256(b"perdure evidence")
+    for part in (schema.encode(), *map(_bytes, session)):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return int.from_bytes(digest.digest()[:8], "big", signed=True)
 
 
 def _table(table: Table) -> str:
@@ -133,9 +207,17 @@ class ServerRows:
         """Make a change, whole or not at all."""
         if make:
             self._server.make()
+        # Of which sessions a change asks does not depend on what it finds.
+        touched = _Touched()
+        change(touched)
+
+        def changed(work: Work) -> None:
+            _lock(work, self._server.address.schema, touched)
+            change(_Rows(work))
+
         try:
             # A change says what is to be, whatever there was: made twice it is the same.
-            self._server.change(lambda work: change(_Rows(work)), repeatable=True)
+            self._server.change(changed, repeatable=True)
         except NotMade:
             return
         except Unsure as error:

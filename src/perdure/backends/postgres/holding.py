@@ -17,7 +17,7 @@ from perdure.backends.postgres.cells import (
     rows_of,
 )
 from perdure.backends.postgres.presence import Presence
-from perdure.databases.postgres import NotMade, Server, Unsure, Work, meaning
+from perdure.databases.postgres import Attempts, NotMade, Server, Unsure, Work, meaning
 from perdure.durable import crash
 from perdure.errors import (
     KeyConflict,
@@ -66,7 +66,8 @@ class PostgresHold(Hold):
     Attributes:
         number: of its log in the tables; 0 if it is not there yet.
         epoch: at which the session was taken.
-        token: what tells this hold from others of the same process.
+        token: what tells this hold from all others.
+        touched: numbers of the logs that may be this hold's by now.
         header: of a session that is being built; else None.
 
     """
@@ -80,14 +81,16 @@ class PostgresHold(Hold):
         self.number = 0
         self.epoch = 0
         self.token = server.runtime.token(8)
+        self.touched: list[int] = []
         self.header: Header | None = None
-        self.abandon: Callable[[], None] | None = None
+        self.abandon: Callable[[PostgresHold], None] | None = None
         self.entered = 0
         self._pid = server.runtime.pid()
         self._live = True
         self._size = 0
         self._position = NEVER
         self._pending: Position | None = None
+        self._sent = False
         self._dead = False
 
     @property
@@ -99,14 +102,19 @@ class PostgresHold(Hold):
     def position(self) -> Position:
         """Where the log stands by the last commit.
 
-        A signal may come between a commit and the note of it; the server tells then.
+        A signal may come between a commit and the note of it; the server tells then. If it does
+        not, this hold writes no more.
         """
         pending = self._pending
         if pending is not None:
-            found = self._tail()
-            if found is not None and found[0] == pending:
-                self._position, self._size = found[:2]
-            self._pending = None
+            dead, self._dead = self._dead, True
+            try:
+                self._look(pending)
+                self._dead = dead
+            except (PerdureError, NotMade, Unsure, psycopg.Error):
+                pass
+            finally:
+                self._pending = None
         return self._position
 
     @property
@@ -114,11 +122,22 @@ class PostgresHold(Hold):
         """A commit failed in a way that leaves open whether it happened."""
         return self._dead
 
-    def _tail(self) -> tuple[Position, int, int] | None:
-        try:
-            return self.server.read(self.tail_of)
-        except NotMade:
-            return None
+    def _look(self, pending: Position) -> None:
+        """See what became of a commit, once: whoever interrupted it does not want to wait.
+
+        Raises:
+            Unsure, PerdureError, psycopg.Error: nobody knows, or no standby may have it.
+
+        """
+        with self.server.direct(Attempts(self.server.runtime, 0.0)) as work:
+            found = self.tail_of(work)
+            if found is not None and found[0] == pending:
+                self.server.confirm(work)
+                self._position, self._size = found[:2]
+
+    def doom(self) -> None:
+        """Write no more: whether something happened is not known."""
+        self._dead = True
 
     def tail_of(self, work: Work) -> tuple[Position, int, int] | None:
         """Where the log stands, its size, and the epoch of whoever holds it."""
@@ -144,12 +163,12 @@ class PostgresHold(Hold):
         try:
             abandon, self.abandon = self.abandon, None
             if abandon is not None:
-                abandon()
-            if self.epoch:
+                abandon(self)
+            if self.touched:
                 self._give_back()
         finally:
             if self.entered:
-                self.presence.leave()
+                self.presence.leave(self.token)
 
     def _give_back(self) -> None:
         # Unsynced: who loses power with it is gone, and is seen to be. Where the server was waited
@@ -157,10 +176,12 @@ class PostgresHold(Hold):
         try:
             self.server.change(
                 lambda work: work.run(
+                    # By the token: another one may have come to the same epoch meanwhile.
                     "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
-                    " WHERE namespace = %s AND session = %s AND epoch = %s",
-                    *self.mine,
-                    self.epoch,
+                    " WHERE namespace = %s AND session = ANY(%s) AND hold = %s",
+                    self.namespace,
+                    self.touched,
+                    self.token,
                 ),
                 synced=False,
                 repeatable=True,
@@ -177,7 +198,7 @@ class PostgresHold(Hold):
 
     def __del__(self) -> None:
         """A writer that was dropped without being closed must not block the next one."""
-        if getattr(self, "_live", False) and self.epoch:
+        if getattr(self, "_live", False) and self.entered:
             # Not here: a collection may come while the connections are being used.
             other = object.__new__(PostgresHold)
             other.__dict__.update(self.__dict__)
@@ -207,7 +228,8 @@ class PostgresHold(Hold):
             raise
         except BaseException:
             # Not before: others who ask where the log stands are not made to wait for a commit.
-            self._pending = after
+            if self._sent and not self._dead:
+                self._pending = after
             raise
         self.presence.changed(self.namespace, self.session)
 
@@ -215,14 +237,14 @@ class PostgresHold(Hold):
         """Send it until it is known what came of it, or the time-out has passed."""
         attempts = self.server.attempts()
         # Whether what was sent may be stored, or may be yet.
-        doubtful = sent = False
+        doubtful = self._sent = False
         while True:
             try:
                 with self.server.direct(attempts) as work:
                     if doubtful and self._happened(work, rows):
                         return
-                    sent = True
-                    if self._send(work, rows, move):
+                    self._sent = True
+                    if self._stored(work, rows, move):
                         return
                     # It may have been on its way until now.
                     if doubtful and self._happened(work, rows):
@@ -230,8 +252,7 @@ class PostgresHold(Hold):
                     raise self._stale(self.tail_of(work))
             except (Unsure, psycopg.Error) as error:
                 refused = isinstance(error, psycopg.Error) and meaning.refused(error)
-                doubtful = doubtful or (sent and not refused)
-                sent = False
+                doubtful = self._sent = doubtful or (self._sent and not refused)
                 self._dead = doubtful
                 if isinstance(error, psycopg.Error) and not self.server.again(error):
                     if doubtful:
@@ -239,6 +260,17 @@ class PostgresHold(Hold):
                     raise self._meaning(error, rows) from error
                 if not attempts.pause():
                     raise self._unknown(error, uncertain=doubtful) from error
+
+    def _stored(self, work: Work, rows: Sequence[Row], move: tuple[object, ...]) -> bool:
+        try:
+            return self._send(work, rows, move)
+        except Exception:
+            raise
+        except BaseException:
+            # The driver cancels what is interrupted. Then the server does not wait for a standby
+            # any more, and says so; nobody else does.
+            self._dead = self._dead or self.server.warned(work.connection)
+            raise
 
     def _happened(self, work: Work, rows: Sequence[Row]) -> bool:
         """Whether what was sent is stored; if it is, it is durable when this returns.
@@ -276,8 +308,7 @@ class PostgresHold(Hold):
             if server.warned(work.connection):
                 raise Unsure
             return True
-        work.cursor.execute("BEGIN")
-        server.synced(work)
+        server.begin(work)
         if work.run(_MOVE, *move) != 1:
             work.cursor.execute("ROLLBACK")
             return False
@@ -332,9 +363,16 @@ class PostgresHold(Hold):
     # --- other changes ---------------------------------------------------------------------------
 
     def change(
-        self, do: Callable[[Work], object], *, repeatable: bool = True, once: bool = False
+        self,
+        do: Callable[[Work], object],
+        *,
+        alone: bool = False,
+        repeatable: bool = True,
+        once: bool = False,
     ) -> None:
         """Change what belongs to the session in one transaction, if it is still held.
+
+        With `alone` this hold commits nothing beside it, in any thread.
 
         Raises:
             StaleWriter: it was taken over.
@@ -343,7 +381,7 @@ class PostgresHold(Hold):
         """
 
         def fenced(work: Work) -> None:
-            self.fence(work)
+            self.fence(work, alone=alone)
             do(work)
 
         self._sure(lambda: self.server.change(fenced, repeatable=repeatable, once=once))
@@ -365,8 +403,10 @@ class PostgresHold(Hold):
         except Unsure as error:
             raise self._unknown(error, uncertain=True) from error
 
-    def fence(self, work: Work) -> None:
+    def fence(self, work: Work, *, alone: bool = False) -> None:
         """Make sure within a transaction that nobody takes the session over before its end.
+
+        Its own commits go on meanwhile, unless it is to be `alone`: content may be large.
 
         Rows are locked in one order everywhere: what the session is, then where it stands. Whoever
         takes it waits for the first of them, and sees what became of it.
@@ -382,8 +422,7 @@ class PostgresHold(Hold):
             raise self._stale(None)
         if not self.epoch:
             return
-        query = f"{_TAIL} FOR UPDATE"
-        found = work.row(query, *self.mine)
+        found = work.row(f"{_TAIL} FOR UPDATE" if alone else _TAIL, *self.mine)
         if found is None or found[3] != self.epoch:
             raise self._stale(None if found is None else (NEVER, 0, found[3]))
 

@@ -1,14 +1,15 @@
 """Taking the right to write: who has it, whether they are gone, and the epoch against them."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from psycopg import errors
 
 from perdure.backends.postgres.holding import PostgresHold
 from perdure.backends.postgres.presence import Presence, Sign, sign_of, wait_for
-from perdure.databases.postgres import Server, Unsure, Work
+from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.durable.locks import Holder
-from perdure.errors import SessionBusy, SessionNotFound, StorageUnavailable
+from perdure.errors import PerdureError, SessionBusy, SessionNotFound, StorageUnavailable
 
 __all__ = ["Leases"]
 
@@ -34,6 +35,17 @@ _TAKE = (
     " FROM @sessions s WHERE s.namespace = t.namespace AND s.session = t.session"
     " AND s.state = ANY(%s) AND t.namespace = %s AND t.session = %s AND t.epoch = %s"
     " AND t.owner IS NOT DISTINCT FROM %s RETURNING t.epoch"
+)
+
+# Who has locked the rows of a session for longer than a lease is in no hurry any more. Of other
+# roles' transactions neither the beginning is seen, nor may they be ended.
+_END_STUCK = (
+    "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l JOIN pg_stat_activity a"
+    " ON a.pid = l.pid WHERE l.locktype = 'transactionid' AND l.granted"
+    " AND l.mode = 'ExclusiveLock' AND l.transactionid IN ("
+    "SELECT xmax FROM @sessions WHERE namespace = %s AND session = %s"
+    " UNION ALL SELECT xmax FROM @tails WHERE namespace = %s AND session = %s)"
+    " AND a.xact_start < clock_timestamp() - make_interval(secs => %s)"
 )
 
 
@@ -84,7 +96,7 @@ class Leases:
         """
         runtime = self._server.runtime
         hold = PostgresHold(session, self._namespace, self._server, self._presence)
-        hold.entered = self._presence.enter()
+        hold.entered = self._presence.enter(hold.token)
         hold.number = number
         deadline = runtime.monotonic() + wait
         waited = False
@@ -120,8 +132,10 @@ class Leases:
     ) -> tuple[int, Holder] | None:
         """Take it if it is free; else who has it."""
         runtime = self._server.runtime
+        gone = False
 
         def take(work: Work) -> tuple[int, Holder] | None:
+            nonlocal gone
             found = work.row(_STANDS, *hold.mine, [*states])
             if found is None:
                 raise SessionNotFound(hold.session)
@@ -131,7 +145,8 @@ class Leases:
                 hold.epoch = stands.epoch
                 return None
             sign = None
-            if stands.owner is not None:
+            hold.epoch = 0
+            if stands.owner is not None and not self._is_nobodys(stands):
                 sign = self._sign(work, stands.owner)
             if sign is None or not sign.broken:
                 broken.writer = 0
@@ -139,9 +154,11 @@ class Leases:
                 now = runtime.monotonic()
                 if not sign.broken or not broken.lasts(stands.owner, now):
                     return stands.owner, sign.holder._replace(since=stands.since)
+            gone = stands.owner is not None
             work.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
             if work.row(_LOCKED, *hold.mine, [*states]) is None:
                 raise SessionNotFound(hold.session)
+            hold.touched = [hold.number]
             taken = work.row(
                 _TAKE,
                 hold.entered,
@@ -158,13 +175,31 @@ class Leases:
             return None
 
         try:
-            return self._server.change(take, repeatable=True)
+            who = self._server.change(take, repeatable=True)
         except Unsure as error:
             raise self._server.unsure(error) from error
         except StorageUnavailable as error:
-            if isinstance(error.__cause__, errors.LockNotAvailable):
-                raise SessionBusy(hold.session) from error
-            raise
+            if not isinstance(error.__cause__, errors.LockNotAvailable):
+                raise
+            if gone:
+                self._end_stuck(hold)
+            return 0, Holder()
+        if who is not None:
+            hold.touched = []
+        return who
+
+    def _end_stuck(self, hold: PostgresHold) -> None:
+        """End the transaction in the middle of which a writer that is gone was stopped."""
+        lease = self._server.address.lease
+        with suppress(PerdureError, NotMade):
+            self._server.read(lambda work: work.row(_END_STUCK, *hold.mine, *hold.mine, lease))
+
+    def _is_nobodys(self, stands: _Stands) -> bool:
+        """Whether no hold of this process has it, although its row says so.
+
+        The answer to what gave it back, or to what took it, was lost.
+        """
+        return stands.owner == self._presence.id and stands.hold not in self._presence.tokens
 
     def _sign(self, work: Work, owner: int) -> Sign | None:
         address = self._server.address

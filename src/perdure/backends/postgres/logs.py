@@ -121,7 +121,7 @@ def settle(hold: PostgresHold, ending: Ending, seen: Position | None) -> None:
             *hold.mine,
         )
 
-    hold.change(change)
+    hold.change(change, alone=True)
     hold.begin(hold.number, position, ending.end)
 
 
@@ -162,6 +162,7 @@ def replace(
 
     def change(work: Work) -> None:
         number = _take_place(hold, work, header)
+        hold.touched.append(number)
         position, size = fill(work, hold.namespace, number, header, records)
         # The lease goes on with it.
         work.run(
@@ -177,7 +178,13 @@ def replace(
         _remember(hold, work, number, (place, reason))
         stood.append((number, position, size))
 
-    hold.change(change, repeatable=False, once=True)
+    try:
+        hold.change(change, alone=True, repeatable=False, once=True)
+    except BaseException as error:
+        # Perhaps the log that it stands in is set aside already.
+        if not isinstance(error, Exception) or getattr(error, "uncertain", False):
+            hold.doom()
+        raise
     hold.begin(*stood[0])
     hold.presence.changed(hold.namespace, hold.session)
 

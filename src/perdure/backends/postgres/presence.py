@@ -81,7 +81,12 @@ _STATE = (
 
 
 class Presence:
-    """This process as a writer of one store: one for all that one backend holds."""
+    """This process as a writer of one store: one for all that one backend holds.
+
+    Attributes:
+        tokens: of all that is held, or on its way to be; none of it is another process's to take.
+
+    """
 
     def __init__(self, server: Server) -> None:
         """Nothing is connected before something is held."""
@@ -96,7 +101,7 @@ class Presence:
         self._mutex = threading.RLock()
         self._id = 0
         self._told: tuple[int, str, int, bool] = (0, "", 0, False)
-        self._holds = 0
+        self.tokens: dict[str, None] = {}
         self._pid = self._runtime.pid()
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
@@ -116,8 +121,8 @@ class Presence:
 
     # --- what is held ----------------------------------------------------------------------------
 
-    def enter(self) -> int:
-        """Count a hold; the number of this writer.
+    def enter(self, token: str) -> int:
+        """Note a hold, which `token` names; the number of this writer.
 
         Raises:
             PerdureError: the server cannot be reached.
@@ -127,13 +132,13 @@ class Presence:
         with self._mutex:
             if not self._id:
                 self._begin()
-            self._holds += 1
+            self.tokens[token] = None
             return self._id
 
-    def leave(self) -> None:
+    def leave(self, token: str) -> None:
         """A hold has ended; the last one lets the thread go, a while later."""
         with self._mutex:
-            self._holds -= 1
+            self.tokens.pop(token, None)
             self._rouse()
 
     def drop(self, release: Callable[[], None]) -> None:
@@ -212,7 +217,7 @@ class Presence:
             try:
                 # A child that had the connection as well would keep it open.
                 with undivided():
-                    self._connect()
+                    self._connection = self._connect(self._id)
             except psycopg.Error as error:
                 if isinstance(error, errors.LockNotAvailable) and not last:
                     return False
@@ -222,9 +227,10 @@ class Presence:
             else:
                 return True
 
-    def _connect(self) -> None:
+    def _connect(self, id_: int) -> psycopg.Connection[Any]:
+        """A connection that holds the lock of a writer, whose row has another sign of life."""
         connection = self._server.connect()
-        mine = (self._server.address.schema, self._id)
+        mine = (self._server.address.schema, id_)
         try:
             # Behind a pooler nothing that is set or locked is this connection's: it is there so
             # that a sign of life waits for nobody in this process.
@@ -236,11 +242,26 @@ class Presence:
                 connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
                 connection.execute(f"SELECT pg_advisory_lock({LOCK})", mine)
             # Only now: who finds this life of the server in the row looks for the lock.
-            self._beat(Work(connection, self._server.address.schema))
+            self._beat(Work(connection, self._server.address.schema), id_)
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        return connection
+
+    def _connect_again(self) -> bool:
+        """Connect in the thread of this writer; False if it has ended meanwhile."""
+        with self._mutex:
+            id_ = self._id
+            if self._thread is not threading.current_thread():
+                return False
+        with undivided():
+            connection = self._connect(id_)
+        with self._mutex:
+            if self._thread is threading.current_thread():
+                self._connection = connection
+                return True
+        connection.close()
+        return False
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -261,7 +282,7 @@ class Presence:
         beat, told, held = 0.0, 0.0, SYSTEM.monotonic()
         while self._awaited(woken, beat):
             now = SYSTEM.monotonic()
-            held = now if self._holds else held
+            held = now if self.tokens else held
             if now - held > _IDLE_SECONDS and self._ended():
                 return
             if self._changed and now - told < _NOTIFY_SECONDS:
@@ -326,16 +347,15 @@ class Presence:
     def _ended(self) -> bool:
         """End it, if nobody has come meanwhile."""
         with self._mutex:
-            if self._holds or self._thread is not threading.current_thread():
+            if self.tokens or self._thread is not threading.current_thread():
                 return False
             self._end()
             return True
 
     def _speak(self, *, beats: bool) -> None:
         """Give a sign of life, and tell what was changed."""
-        if self._connection is None:
-            with undivided():
-                self._connect()
+        if self._connection is None and not self._connect_again():
+            return
         found, self._changed = self._changed, {}
         changed = [*found]
         if not beats and not changed:
@@ -358,19 +378,21 @@ class Presence:
             return
         work = Work(connection, self._server.address.schema)
         if beats:
-            self._beat(work)
+            self._beat(work, self._id)
         channel = channel_of(self._server.address.schema)
         for first in range(0, len(changed), _TOLD_MAX):
             told = " ".join(changed[first : first + _TOLD_MAX])
             work.rows("SELECT pg_notify(%s, %s)", channel, told)
 
-    def _beat(self, work: Work) -> None:
-        id_ = self._id
+    def _beat(self, work: Work, id_: int) -> None:
         if id_ and not work.run(_BEAT, id_):
             work.run(_BACK, id_, *self._told)
 
     def _end(self) -> None:
-        """Leave nothing behind; called with the mutex held."""
+        """Leave nothing behind, and nothing untold; called with the mutex held."""
+        changed, self._changed = [*self._changed], {}
+        with suppress(psycopg.Error), undivided():
+            self._say(changed, beats=False)
         id_, self._id = self._id, 0
         connection, self._connection = self._connection, None
         self._thread = None

@@ -175,12 +175,25 @@ def end_of(work: Work, mine: tuple[str, int]) -> tuple[Position, int, tuple[int,
 # --- a log --------------------------------------------------------------------------------------
 
 _FROM = "FROM @records WHERE namespace = %s AND session = %s"
-# One record at least, and no more than a MiB beyond it, whatever a row is said to have.
-_BOUND = (
-    f" AND start < {_PAGE_BYTES} + (SELECT f.start FROM @records f WHERE f.namespace = %s"
-    " AND f.session = %s AND f.seq > %s ORDER BY f.seq LIMIT 1)"
-)
-_ROWS = f"SELECT seq, start, line {_FROM} AND seq > %s AND seq <= %s{_BOUND} ORDER BY seq LIMIT %s"
+
+
+def _bounded(columns: str, which: str) -> str:
+    """The first records behind a number, so many at most, and no more than a MiB beyond the first.
+
+    The limit is inside: a filter on `start` ends no scan of the index on `seq`, which would run on
+    to the end of the log where the bytes end a page. So some rows are found that are thrown away.
+    Their lines are not read: what is outlying is fetched when a row is sent, and only `start` is
+    looked at before. One record comes at least, whatever a row is said to have.
+    """
+    return (
+        f"SELECT * FROM (SELECT {columns} {_FROM} AND seq > %s{which} ORDER BY seq LIMIT %s) r"
+        f" WHERE start < {_PAGE_BYTES} + (SELECT f.start FROM @records f WHERE f.namespace = %s"
+        " AND f.session = %s AND f.seq > %s ORDER BY f.seq LIMIT 1) ORDER BY seq"
+    )
+
+
+_ROWS = _bounded("seq, start, line", " AND seq <= %s")
+_ALL = _bounded(COLUMNS, "")
 _CUTS = "SELECT cuts FROM @tails WHERE namespace = %s AND session = %s"
 
 
@@ -212,7 +225,7 @@ def _page(
     mine: tuple[str, int], wanted: tuple[int, int, int], work: Work
 ) -> tuple[list[Row], Row | None]:
     behind, last, limit = wanted
-    rows = work.rows(_ROWS, *mine, behind, last, *mine, behind, limit)
+    rows = work.rows(_ROWS, *mine, behind, last, limit, *mine, behind)
     return rows, work.row(_CUTS, *mine)
 
 
@@ -237,7 +250,7 @@ def disagreements(server: Server, mine: tuple[str, int]) -> Iterator[Problem]:
     """Columns that do not say what the bytes beside them say."""
     start, behind = 0, -1
     while True:
-        rows = server.read(partial(_whole, (*mine, behind, *mine, behind, _PAGE_ROWS)))
+        rows = server.read(partial(_whole, (*mine, behind, _PAGE_ROWS, *mine, behind)))
         if not rows:
             return
         for row in rows:
@@ -253,9 +266,7 @@ def disagreements(server: Server, mine: tuple[str, int]) -> Iterator[Problem]:
 
 
 def _whole(wanted: tuple[object, ...], work: Work) -> list[Row]:
-    return work.rows(
-        f"SELECT {COLUMNS} {_FROM} AND seq > %s{_BOUND} ORDER BY seq LIMIT %s", *wanted
-    )
+    return work.rows(_ALL, *wanted)
 
 
 def kept(work: Work, mine: tuple[str, int]) -> list[Aside]:

@@ -6,7 +6,7 @@ the address, the connections, the tables with their versions, and what the serve
 
 from perdure.databases.postgres.address import Address, parse_address
 from perdure.databases.postgres.meaning import NotMade, Unsure
-from perdure.databases.postgres.server import Server
+from perdure.databases.postgres.server import Attempts, Server
 from perdure.databases.postgres.work import Work
 
-__all__ = ["Address", "NotMade", "Server", "Unsure", "Work", "parse_address"]
+__all__ = ["Address", "Attempts", "NotMade", "Server", "Unsure", "Work", "parse_address"]

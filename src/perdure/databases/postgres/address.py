@@ -16,9 +16,6 @@ SCHEMA = "perdure"
 """The schema in which the tables stand if the URL names none."""
 
 _SCHEMA = re.compile("[a-z_][a-z0-9_]{0,47}")
-_CONNECTIONS_MIN = 2
-"""A fork reads its source while it writes."""
-
 _HINT = "postgresql://user@host:5432/database, or several hosts: host1,host2"
 
 
@@ -33,8 +30,8 @@ class Address(NamedTuple):
         timeout: seconds for which a broken connection, or a failover, is bridged.
         pooled: a pooler that gives each transaction another connection stands in between: nothing
             is prepared, and no lock is held by a connection.
-        connections: most connections of one process at once, but for the one of its lease and
-            those of long readers.
+        connections: most connections of one process at once, but for the one of its lease, those
+            of long readers and those of who reads in the middle of a transaction.
 
     """
 
@@ -100,7 +97,7 @@ def parse_address(url: str) -> Address:
         lease=_number(own, "lease", 20.0, 1.0, 3600.0),
         timeout=_number(own, "timeout", 30.0, 0.0, 3600.0),
         pooled=_truth(own, "pooled"),
-        connections=_connections(own),
+        connections=int(_number(own, "connections", 10, 1, 1000)),
     )
 
 
@@ -125,16 +122,6 @@ def _number(own: dict[str, str], name: str, instead: float, least: float, most: 
         reason = f"{name}={own[name]!r:.40} is no number from {least:g} to {most:g}"
         raise InvalidValue("location", reason)
     return number
-
-
-def _connections(own: dict[str, str]) -> int:
-    count = int(_number(own, "connections", 10, 1, 1000))
-    if count < _CONNECTIONS_MIN:
-        reason = f"connections={count} is too few: a fork reads its source while it writes"
-        raise InvalidValue(
-            "location", reason, hint=f"let a process have {_CONNECTIONS_MIN} or more"
-        )
-    return count
 
 
 def _truth(own: dict[str, str], name: str) -> bool:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perdure.databases.postgres import migrations, parts
-from perdure.databases.postgres.meaning import NotMade, Unsure
+from perdure.databases.postgres.meaning import NotMade
 from perdure.databases.postgres.parts import Maintained
 from perdure.databases.postgres.server import Server
 from perdure.databases.postgres.tables import TENANTED
 from perdure.databases.postgres.vector_tables import VECTOR_TABLES
-from perdure.databases.postgres.work import Work
-from perdure.errors import InvalidValue, UnsafeFile
+from perdure.databases.postgres.work import Work, expanded
+from perdure.errors import InvalidValue, StorageUnavailable, UnsafeFile
 
 __all__ = [
     "Maintained",
@@ -139,53 +139,67 @@ def grant(server: Server, role: str) -> None:
     Raises:
         InvalidValue: there is no such role.
         UnsafeFile: this one may not grant that.
+        StorageUnavailable: somebody uses a table for long that has no policy yet; retryable.
 
     """
 
     def give(work: Work) -> None:
-        quoted = _role(work, role)
+        _known(work, role)
         schema = server.address.schema
-        work.run(f'GRANT USAGE ON SCHEMA "{schema}" TO {quoted}')
-        work.run(
-            f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO {quoted}'
+        work.define("GRANT USAGE ON SCHEMA {schema} TO {role}", schema=schema, role=role)
+        work.define(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
+            schema=schema,
+            role=role,
         )
         # Numbers are given by the tables, and nobody takes or names one: that of a session says in
         # which partition its records stand.
-        work.run(f'REVOKE ALL ON ALL SEQUENCES IN SCHEMA "{schema}" FROM {quoted}')
-        others = work.row(_OTHER_COLUMNS, f'"{schema}".sessions')
-        work.run(f"REVOKE INSERT ON @sessions FROM {quoted}")
-        work.run(f"GRANT INSERT ({others[0] if others else ''}) ON @sessions TO {quoted}")
+        work.define(
+            "REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM {role}", schema=schema, role=role
+        )
+        others = [str(name) for (name,) in work.rows(_OTHER_COLUMNS, f'"{schema}".sessions')]
+        work.define("REVOKE INSERT ON @sessions FROM {role}", role=role)
+        work.define("GRANT INSERT ({others}) ON @sessions TO {role}", others=others, role=role)
         # What it is, and who may see what, is the owner's to say.
-        work.run(f"REVOKE INSERT, UPDATE, DELETE ON @migrations, @store, @tenants FROM {quoted}")
-        _close_parts(work, server)
+        work.define(
+            "REVOKE INSERT, UPDATE, DELETE ON @migrations, @store, @tenants FROM {role}", role=role
+        )
         if work.row("SELECT 1 FROM @tenants WHERE role = %s AND namespace <> ''", role):
-            _keep_out(work, server, quoted)
+            _keep_out(work, server, role)
+        # At the end: what it locks keeps others waiting.
+        if work.row(_RESTRICTED, f'"{schema}".records') == (True,):
+            _restrict(work, server)
 
     _change(server, give)
 
 
 _OTHER_COLUMNS = (
-    "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute"
-    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND attidentity = ''"
+    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+    " AND NOT attisdropped AND attidentity = '' ORDER BY attnum"
 )
 """Those of a table to which it gives no number by itself."""
 
 
-def _role(work: Work, role: str) -> str:
-    found = work.row("SELECT quote_ident(rolname) FROM pg_roles WHERE rolname = %s", role)
-    if found is None:
+def _known(work: Work, role: str) -> None:
+    if work.row("SELECT 1 FROM pg_roles WHERE rolname = %s", role) is None:
         hint = "make it first: CREATE ROLE … LOGIN"
         raise InvalidValue("role", f"there is no role {role!r:.80} in this server", hint=hint)
-    return str(found[0])
 
 
 # --- tenants ------------------------------------------------------------------------------------
 
+_TENANT_IS = "SELECT namespace FROM @tenants WHERE role = session_user"
+
 # Named last, `pg_temp` is searched last: a table there that is called like one of the system's
 # would be asked by the owner's functions otherwise.
-_TENANT = """CREATE OR REPLACE FUNCTION @tenant() RETURNS text
+_TENANT = f"""CREATE OR REPLACE FUNCTION @tenant() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS $$ SELECT namespace FROM @tenants WHERE role = session_user $$"""
+    AS $${_TENANT_IS}$$"""
+
+_TENANT_THERE = (
+    "SELECT 1 FROM pg_proc WHERE oid = to_regprocedure(%s) AND prosrc = %s AND prosecdef"
+    " AND provolatile = 's' AND proconfig = '{\"search_path=pg_catalog, pg_temp\"}'"
+)
 
 _SEES = (
     "(SELECT @tenant()) = '' OR {namespace} = (SELECT @tenant())"
@@ -194,6 +208,8 @@ _SEES = (
 """The sub-selects are evaluated once a statement. Who is no tenant has NULL, and sees nothing."""
 
 _SEES_ALL = "(SELECT @tenant()) = ''"
+
+_RESTRICTED = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)"
 
 
 def set_tenant(server: Server, role: str, namespace: str) -> None:
@@ -205,9 +221,15 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
     text, its parts quoted and joined by `/` as in `perdure.model.identity.namespace_key`; "" is
     all of them.
 
+    To switch it on, nobody else may use the tables for a moment: others wait for that for a quarter
+    of a second at most. Where it is on, a further tenant keeps nobody waiting.
+
     Raises:
         InvalidValue: there is no such role, or the namespace has more than 400 characters.
-        UnsafeFile: this one owns the tables, or may not do that.
+        UnsafeFile: this one owns the tables or may pass by the policies in another way, and the
+            namespace is not all of them; or the caller may not do that.
+        StorageUnavailable: somebody used a table for longer than five seconds, as a backup does,
+            and nothing was changed; retryable.
 
     """
     if len(namespace) > _TENANT_CHARS_MAX:
@@ -215,62 +237,127 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
         raise InvalidValue("namespace", reason, hint="let the role see one further up")
 
     def restrict(work: Work) -> None:
-        quoted = _role(work, role)
-        owner = work.row(
-            "SELECT pg_has_role(%s, tableowner, 'MEMBER') FROM pg_tables"
-            " WHERE schemaname = %s AND tablename = 'sessions'",
-            role,
-            server.address.schema,
-        )
-        if owner is not None and owner[0]:
-            reason = f"{role!r} owns the tables, and no policy holds for an owner"
-            raise UnsafeFile(server.place, reason, hint="let tenants be other roles; see the guide")
-        work.run(_TENANT)
-        for table in TENANTED:
-            column = "in_namespace" if table.startswith("evidence_") else "namespace"
-            _let_see(work, table, _SEES.replace("{namespace}", column))
+        _known(work, role)
+        if namespace:
+            _refuse_who_passes_by(work, server, role)
+            _keep_out(work, server, role)
         work.run(
             "INSERT INTO @tenants VALUES (%s, %s)"
             " ON CONFLICT (role) DO UPDATE SET namespace = excluded.namespace",
             role,
             namespace,
         )
-        _close_parts(work, server)
-        if namespace:
-            _keep_out(work, server, quoted)
+        # At the end: what it locks keeps others waiting.
+        _restrict(work, server)
 
     _change(server, restrict)
 
 
-def _let_see(work: Work, table: str, sees: str) -> None:
-    """Let a table show the rows of which that is true, and take no others."""
-    work.run(f"ALTER TABLE @{table} ENABLE ROW LEVEL SECURITY")
-    work.run(f"DROP POLICY IF EXISTS tenant ON @{table}")
-    work.run(f"CREATE POLICY tenant ON @{table} USING ({sees}) WITH CHECK ({sees})")
+_PASSES_BY = """SELECT r.rolname, CASE
+        WHEN r.oid IN (SELECT relowner FROM pg_class WHERE relnamespace = s.oid
+            UNION SELECT proowner FROM pg_proc WHERE pronamespace = s.oid)
+            THEN 'owns the tables, and no policy holds for an owner'
+        WHEN r.oid = s.nspowner THEN 'owns the schema, and may replace what is in it'
+        WHEN r.rolsuper THEN 'is a superuser, for whom no policy holds'
+        WHEN r.rolbypassrls THEN 'has BYPASSRLS, and no policy holds for it'
+        WHEN r.rolreplication THEN 'has REPLICATION, and receives all that is written'
+        WHEN r.rolcreaterole AND current_setting('server_version_num')::integer < 160000
+            THEN 'has CREATEROLE, and may become a member of the owner'
+        WHEN r.rolname IN ('pg_execute_server_program', 'pg_read_server_files',
+            'pg_write_server_files') THEN 'comes to the files of the server'
+        END AS reason
+    FROM pg_roles r, pg_namespace s
+    WHERE s.nspname = %s AND pg_has_role(%s::name, r.oid, 'MEMBER')"""
 
 
-def _close_parts(work: Work, server: Server) -> None:
-    """Where there are tenants, close what the policies of tables with a namespace do not cover.
+def _refuse_who_passes_by(work: Work, server: Server, role: str) -> None:
+    """Refuse a role that sees more than policies show, or becomes one that does.
+
+    Raises:
+        UnsafeFile: it does.
+
+    """
+    found = work.row(
+        f"SELECT rolname, reason FROM ({_PASSES_BY}) r WHERE reason IS NOT NULL"
+        " ORDER BY rolname <> %s, rolname",
+        server.address.schema,
+        role,
+        role,
+    )
+    if found is None:
+        return
+    other, reason = found
+    who = f"{role!r}" if other == role else f"{role!r} is a member of {other!r}, which"
+    hint = "let tenants be other roles, and members of no such one; see the guide"
+    raise UnsafeFile(server.place, f"{who} {reason}", hint=hint)
+
+
+def _restrict(work: Work, server: Server) -> None:
+    """Switch row-level security on where it is not, with the policies as they are to be.
 
     Whoever asks a partition by itself is not held by the policy of the whole: without one of its
     own it shows nothing to anybody but the owner, by whatever role or group one came to a right on
     it. What has no namespace is for those who see all of them.
     """
     schema = server.address.schema
-    restricted = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)"
-    if work.row(restricted, f'"{schema}".records') != (True,):
+    if not work.row(_TENANT_THERE, f'"{schema}".tenant()', expanded(_TENANT_IS, schema)):
+        work.run(_TENANT)
+    wanted = {table: _SEES.replace("{namespace}", _column(table)) for table in TENANTED}
+    wanted |= dict.fromkeys(_SHARED, _SEES_ALL)
+    there = _policies(work, schema, set(wanted.values()))
+    wrong = {table: sees for table, sees in wanted.items() if there.get(table) != sees}
+    open_ = parts.names(work, schema, closed=False)
+    if not wrong and not open_:
         return
+    parts.lock(work, [*wrong, *open_])
+    for table, sees in wrong.items():
+        work.run(f"ALTER TABLE @{table} ENABLE ROW LEVEL SECURITY")
+        work.run(f"DROP POLICY IF EXISTS tenant ON @{table}")
+        work.run(f"CREATE POLICY tenant ON @{table} USING ({sees}) WITH CHECK ({sees})")
+    # Asked again: until the whole was locked, another one could be made.
     for part in parts.names(work, schema, closed=False):
-        work.run(f"ALTER TABLE @{part} ENABLE ROW LEVEL SECURITY")
-    for table in _SHARED:
-        if work.row(restricted, f'"{schema}".{table}') != (True,):
-            _let_see(work, table, _SEES_ALL)
+        work.define("ALTER TABLE @{part} ENABLE ROW LEVEL SECURITY", part=part)
+
+
+def _column(table: str) -> str:
+    return "in_namespace" if table.startswith("evidence_") else "namespace"
+
+
+def _policies(work: Work, schema: str, known: set[str]) -> dict[str, str]:
+    """Tables with row-level security, and which of the known policies holds for each.
+
+    How the server tells a policy depends on its version. So it is asked how it tells those that are
+    known, of a table that nobody else ever sees.
+    """
+    sample = "policy_sample"
+    work.run("SAVEPOINT sample")
+    work.run(f'CREATE TABLE @{sample} (namespace text COLLATE "C", in_namespace text COLLATE "C")')
+    names = {f"known_{number}": sees for number, sees in enumerate(sorted(known))}
+    for name, sees in names.items():
+        work.run(f"CREATE POLICY {name} ON @{sample} USING ({sees}) WITH CHECK ({sees})")
+    told = {}
+    for name, *policy in work.rows(f"{_POLICIES} AND tablename = %s", schema, sample):
+        told[tuple(policy[1:])] = names[name]
+    work.run("ROLLBACK TO SAVEPOINT sample")
+    work.run("RELEASE SAVEPOINT sample")
+    return {
+        table: told[tuple(policy)]
+        for name, table, *policy in work.rows(f"{_POLICIES} AND c.relrowsecurity", schema)
+        if name == "tenant" and tuple(policy) in told
+    }
+
+
+_POLICIES = (
+    "SELECT policyname, tablename, permissive, roles::text, cmd, qual, with_check"
+    " FROM pg_policies JOIN pg_namespace n ON n.nspname = schemaname"
+    " JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = tablename WHERE schemaname = %s"
+)
 
 
 def _keep_out(work: Work, server: Server, role: str) -> None:
     """Take from a tenant the rights on what shows it nothing, so that it is told so."""
     for table in (*parts.names(work, server.address.schema), *VECTOR_TABLES, "vector_era"):
-        work.run(f"REVOKE ALL ON @{table} FROM {role}")
+        work.define("REVOKE ALL ON @{table} FROM {role}", table=table, role=role)
 
 
 # --- partitions ---------------------------------------------------------------------------------
@@ -296,16 +383,29 @@ def maintain(server: Server) -> Maintained:
 
 
 def _change(server: Server, do: Callable[[Work], None]) -> None:
-    """Change rights, as the owner of the tables."""
+    """Change rights, as the owner of the tables.
+
+    Raises:
+        StorageUnavailable: somebody has a table locked for long; retryable.
+
+    """
 
     def owned(work: Work) -> None:
         _own(work, server)
         do(work)
 
     try:
-        server.change(owned, repeatable=True)
-    except Unsure as error:
-        raise server.unsure(error) from error
+        parts.step(server, owned)
+    except StorageUnavailable as error:
+        if not parts.locked_by_others(error):
+            raise
+        told = StorageUnavailable(
+            server.place,
+            "somebody uses the tables for long, as a backup does; nothing was changed",
+            hint="call it again when that has ended; pg_stat_activity shows what is open",
+        )
+        told.retryable = True
+        raise told from error
 
 
 def _own(work: Work, server: Server) -> None:

@@ -5,7 +5,17 @@ from psycopg import errors
 
 from perdure.errors import PerdureError, StorageFull, StorageUnavailable, UnsafeFile
 
-__all__ = ["NotMade", "Unsure", "again", "changing", "lost", "meaning", "refused", "unmade"]
+__all__ = [
+    "CopyRefused",
+    "NotMade",
+    "Unsure",
+    "again",
+    "changing",
+    "lost",
+    "meaning",
+    "refused",
+    "unmade",
+]
 
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "53300", "55000"})
 """Shut down, crashed, starting, idle for too long, demoted, too many clients, in recovery."""
@@ -23,6 +33,10 @@ class NotMade(Exception):
 
 class Unsure(Exception):
     """A commit was sent, and its answer was lost: it may have happened."""
+
+
+class CopyRefused(errors.FeatureNotSupported):
+    """There is no COPY into a table any more, because policies on its rows hold by now."""
 
 
 def lost(error: BaseException) -> bool:
@@ -61,6 +75,9 @@ def refused(error: psycopg.Error) -> bool:
 
 def again(error: BaseException) -> bool:
     """Whether the same transaction may go well if it is tried again."""
+    if isinstance(error, CopyRefused):
+        # Another statement is taken the next time.
+        return True
     return isinstance(error, psycopg.Error) and error.sqlstate in _AGAIN_STATES
 
 

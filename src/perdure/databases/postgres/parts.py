@@ -5,7 +5,8 @@ transaction of its own, which waits for a tenth of a second for what others need
 a moment later.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from psycopg import errors
@@ -16,7 +17,7 @@ from perdure.databases.postgres.tables import PARTITION_SESSIONS
 from perdure.databases.postgres.work import Work
 from perdure.errors import StorageUnavailable
 
-__all__ = ["Maintained", "maintain", "names"]
+__all__ = ["Maintained", "lock", "locked_by_others", "maintain", "names", "step"]
 
 T = TypeVar("T")
 
@@ -28,8 +29,14 @@ _FAR_SESSIONS = PARTITION_SESSIONS // 10
 
 _LOCK_SECONDS = 5
 _LOCK_MS = 100
+_ALL_LOCKS_MS = 250
+"""So long at most whoever comes waits until all of some tables are locked."""
+
 _LOOK_SECONDS = 1
 """So long is looked whether a partition is empty while it is locked."""
+
+
+_NUMBERED = re.compile("records_([0-9]+)")
 
 
 class Maintained(NamedTuple):
@@ -91,6 +98,11 @@ def names(work: Work, schema: str, *, closed: bool = True) -> list[str]:
     return [str(name) for (name,) in found]
 
 
+def locked_by_others(error: StorageUnavailable) -> bool:
+    """Whether an error only says that somebody had a lock for longer than others may wait."""
+    return isinstance(error.__cause__, errors.LockNotAvailable | errors.QueryCanceled)
+
+
 def _of_lock(error: StorageUnavailable) -> StorageUnavailable:
     """The error, if it only says that somebody had a lock.
 
@@ -98,7 +110,7 @@ def _of_lock(error: StorageUnavailable) -> StorageUnavailable:
         StorageUnavailable: it is of another kind.
 
     """
-    if not isinstance(error.__cause__, errors.LockNotAvailable | errors.QueryCanceled):
+    if not locked_by_others(error):
         raise error
     return error
 
@@ -110,8 +122,14 @@ def _last(work: Work, schema: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _step(server: Server, do: Callable[[Work], T], *tables: str) -> T:
-    """Do something with some tables in a transaction that is short of patience, again and again."""
+def step(server: Server, do: Callable[[Work], T], *tables: str) -> T:
+    """Do something with some tables in a transaction that is short of patience, again and again.
+
+    Raises:
+        StorageUnavailable: somebody kept what it needs locked, for five seconds.
+        PerdureError: as `Server.change`.
+
+    """
 
     def soon(work: Work) -> T:
         # This lock keeps nobody waiting who reads or writes, and vacuuming gives way to it.
@@ -130,6 +148,24 @@ def _step(server: Server, do: Callable[[Work], T], *tables: str) -> T:
         except StorageUnavailable as error:
             if not isinstance(error.__cause__, errors.LockNotAvailable) or not attempts.pause():
                 raise
+
+
+def lock(work: Work, tables: Sequence[str]) -> None:
+    """Let nobody else use some tables until the end of the transaction; partitions of one may.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: that would keep others waiting for too long.
+
+    """
+    places = {f"table_{number}": name for number, name in enumerate(tables)}
+    listed = ", ".join(f"ONLY @{{{place}}}" for place in places)
+    # What is locked already while the next one is waited for keeps others waiting as well.
+    work.run(f"SET LOCAL statement_timeout = '{_ALL_LOCKS_MS}ms'")
+    try:
+        work.define(f"LOCK TABLE {listed} IN ACCESS EXCLUSIVE MODE", **places)
+    except errors.QueryCanceled as error:
+        raise errors.LockNotAvailable(str(error)) from error
+    work.run("SET LOCAL statement_timeout TO DEFAULT")
 
 
 # --- making ---------------------------------------------------------------------------------------
@@ -167,7 +203,7 @@ def _make(server: Server, number: int, last: int) -> bool:
         return False
     if empty:
         try:
-            return _step(server, attach, "records", "records_rest")
+            return step(server, attach, "records", "records_rest")
         except StorageUnavailable as error:
             if isinstance(error.__cause__, errors.CheckViolation):
                 # Somebody was faster.
@@ -196,9 +232,9 @@ def _make_beside(server: Server, number: int, attach: Callable[[Work], bool]) ->
         work.run(f"{alter} VALIDATE CONSTRAINT {constraint}")
 
     try:
-        _step(server, exclude, "records_rest")
-        _step(server, validate, "records_rest")
-        return _step(server, attach, "records", "records_rest")
+        step(server, exclude, "records_rest")
+        step(server, validate, "records_rest")
+        return step(server, attach, "records", "records_rest")
     except StorageUnavailable as error:
         if isinstance(error.__cause__, errors.CheckViolation):
             return False
@@ -223,7 +259,7 @@ def _forget_exclusions(server: Server) -> None:
             work.run(f"ALTER TABLE @records_rest DROP CONSTRAINT {name}")
 
     if server.read(find):
-        _step(server, drop, "records_rest")
+        step(server, drop, "records_rest")
 
 
 # --- emptying -------------------------------------------------------------------------------------
@@ -233,8 +269,8 @@ def _unused(work: Work, schema: str, current: int) -> list[str]:
     """Partitions to which no new session comes, with room and, as it seems, no rows."""
     found: list[str] = []
     for name in names(work, schema):
-        number = name.removeprefix("records_")
-        if number.isdecimal() and int(number) < current:
+        number = _NUMBERED.fullmatch(name)
+        if number is not None and int(number[1]) < current:
             query = (
                 "SELECT pg_relation_size(oid) > 0 OR pg_relation_size(reltoastrelid) > 0"
                 " FROM pg_class WHERE oid = to_regclass(%s)"
@@ -266,4 +302,4 @@ def _empty(server: Server, name: str) -> int:
         work.run(f"TRUNCATE ONLY @{name}")
         return max(0, before - size(work))
 
-    return _step(server, empty, name)
+    return step(server, empty, name)

@@ -118,16 +118,36 @@ class Server:
 
         connection.add_notice_handler(told)
         if not self.address.pooled:
-            connection.execute(_SYNCED)
-            connection.execute("SET client_min_messages = warning")
+            connection.execute(self._settings(here=False))
             # No statement here is worth a compiler, and estimates of large tables would call it.
             connection.execute("SET jit = off")
+
+    def _settings(self, *, here: bool, synced: bool = True) -> str:
+        """What holds on a connection, or with `here` in this transaction."""
+        known = {
+            "client_min_messages": "'warning'",
             # A process that was stopped in the middle of a transaction keeps no rows locked.
-            seconds = max(self.address.lease, _IDLE_SECONDS_MIN)
-            connection.execute(f"SET idle_in_transaction_session_timeout = '{seconds:.0f}s'")
+            "idle_in_transaction_session_timeout": (
+                f"'{max(self.address.lease, _IDLE_SECONDS_MIN):.0f}s'"
+            ),
             # Nor does anybody wait for rows or tables that others keep locked.
-            patience = max(self.address.timeout, _POOL_SECONDS_MIN)
-            connection.execute(f"SET lock_timeout = '{patience:.0f}s'")
+            "lock_timeout": f"'{max(self.address.timeout, _POOL_SECONDS_MIN):.0f}s'",
+            # Said whatever it is: what comes from the configuration changes with it.
+            "synchronous_commit": _SYNCED if synced else "'off'",
+        }
+        parts = [f"set_config('{name}', {value}, {here})" for name, value in known.items()]
+        return f"SELECT {', '.join(parts)}"
+
+    def begin(self, work: Work, *, synced: bool = True) -> None:
+        """Begin a transaction that is durable when it has ended, unless `synced` is false."""
+        # Named: a role or a database may have another one, under which who waited for a lock does
+        # not see what it waited for.
+        work.cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        if self.address.pooled:
+            # No setting outlives a transaction there.
+            work.cursor.execute(self._settings(here=True, synced=synced))
+        elif not synced:
+            work.cursor.execute(_UNSYNCED)
 
     def warned(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the server warned on this connection since it was asked last.
@@ -274,13 +294,9 @@ class Server:
             work = Work(connection, self.address.schema)
             self._checked(work)
             self.warned(connection)
-            work.cursor.execute("BEGIN")
+            self.begin(work, synced=synced)
             begun = once
             try:
-                if not synced:
-                    work.cursor.execute(_UNSYNCED)
-                elif self.address.pooled:
-                    work.cursor.execute(_SYNCED_HERE)
                 result = do(work)
                 if doubtful and synced:
                     self.mark(work)
@@ -307,9 +323,7 @@ class Server:
 
         """
         self.warned(work.connection)
-        work.cursor.execute("BEGIN")
-        if self.address.pooled:
-            work.cursor.execute(_SYNCED_HERE)
+        self.begin(work)
         self.mark(work)
         self.commit(work)
 
@@ -371,11 +385,6 @@ class Server:
         if isinstance(error, AllInUse):
             return False
         return meaning.lost(error) or meaning.again(error)
-
-    def synced(self, work: Work) -> None:
-        """Let the transaction that has begun be durable, where no setting outlives one."""
-        if self.address.pooled:
-            work.cursor.execute(_SYNCED_HERE)
 
     def unsure(self, error: Unsure) -> StorageUnavailable:
         """What callers are told of a commit of which nobody knows what came."""
@@ -448,13 +457,8 @@ class Server:
 
 
 _SYNCED = (
-    "SELECT set_config('synchronous_commit', 'on', false)"
-    " WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
-)
-_SYNCED_HERE = (
-    "SELECT set_config('client_min_messages', 'warning', true),"
-    " CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
-    " THEN set_config('synchronous_commit', 'on', true) END"
+    "CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply')"
+    " THEN current_setting('synchronous_commit') ELSE 'on' END"
 )
 _UNSYNCED = "SET LOCAL synchronous_commit = off"
 _MARKED = "SELECT pg_logical_emit_message(true, 'perdure', ''::text)"

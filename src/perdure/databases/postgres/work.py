@@ -8,10 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg import errors, sql
+
+from perdure.databases.postgres.meaning import CopyRefused
 
 __all__ = ["Work", "expanded"]
 
-_TABLE = re.compile(r"@(?=[a-z])")
+_TABLE = re.compile(r"@(?=[a-z{])")
 
 Row = tuple[Any, ...]
 
@@ -59,21 +62,39 @@ class Work:
         """A statement for each of some rows, in few round trips."""
         self.cursor.executemany(expanded(statement, self._schema), rows)
 
+    def define(self, statement: str, **names: str | Sequence[str]) -> None:
+        """Run a statement in which `{name}` stands for a name, or for several with commas between.
+
+        They are quoted and put in after all else: what a role or a table of others is called may
+        look like anything.
+        """
+        quoted = {name: _quoted(given) for name, given in names.items()}
+        self.cursor.execute(sql.SQL(expanded(statement, self._schema)).format(**quoted))
+
     def insert(
         self, table: str, columns: str, types: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
         """Add many rows by COPY, or where policies forbid that, by statements for many at once.
 
         `types` are those of the columns; rows are taken one by one.
+
+        Raises:
+            CopyRefused: policies hold since it was asked whether they do; not the next time.
+
         """
         if self._restricted(table):
             self._insert(table, columns, types, rows)
             return
         statement = f"COPY @{table} ({columns}) FROM STDIN (FORMAT BINARY)"
-        with self._copy(expanded(statement, self._schema)) as copying:
-            copying.set_types(types)
-            for row in rows:
-                copying.write_row(row)
+        try:
+            with self._copy(expanded(statement, self._schema)) as copying:
+                copying.set_types(types)
+                for row in rows:
+                    copying.write_row(row)
+        except errors.FeatureNotSupported as error:
+            # What is known of the other connections is as old.
+            _restricted.clear()
+            raise CopyRefused(str(error)) from error
 
     def _restricted(self, table: str) -> bool:
         """Whether policies on rows hold for this role: there is no COPY into such a table."""
@@ -93,8 +114,17 @@ class Work:
             self.run(statement, *(list(column) for column in zip(*batch, strict=True)))
 
 
+def _quoted(given: str | Sequence[str]) -> sql.Composable:
+    if isinstance(given, str):
+        return sql.Identifier(given)
+    return sql.SQL(", ").join(map(sql.Identifier, given))
+
+
 _AT_ONCE = 500
 
 _restricted: "weakref.WeakKeyDictionary[psycopg.Connection[Any], bool]"
 _restricted = weakref.WeakKeyDictionary()
-"""What is known of the connections that are open: the role of one does not change."""
+"""What is known of the connections that are open, until COPY is refused on one of them.
+
+The role of one does not change; whether there are policies does, once.
+"""

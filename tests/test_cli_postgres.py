@@ -89,6 +89,8 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
             "--store", url, "--namespace", "team", "--namespace", "a", "postgres", "tenant", role
         )
         assert tenant == {"role": role, "namespace": "team/a"}
+        assert told("--store", url, "postgres", "tenants") == {"tenants": [tenant]}
+        assert f"{role}  team/a" in run("--store", url, "postgres", "tenants").output
         theirs = url.replace("postgres@", f"{role}@")
         with perdure.open(theirs) as store:
             store.namespace("team", "a").create("s").append("x", 1)
@@ -101,12 +103,20 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
             result = run("--store", theirs, "postgres", *words)
             assert result.exit_code == Exit.FAILED
             assert "does not own the tables" in result.stderr
+        remove = ("--store", url, "postgres", "tenant", role, "--remove")
+        assert told(*remove) == {"role": role, "removed": True}
+        assert told("--store", url, "postgres", "tenants") == {"tenants": []}
+        assert told(*remove) == {"role": role, "removed": False}
+        with perdure.open(theirs) as store:
+            assert list(store.namespace("team", "a").list()) == []
     finally:
         postgres.ask(f"DROP OWNED BY {role}")
         postgres.ask(f"DROP ROLE {role}")
 
 
-@pytest.mark.parametrize("words", [["status"], ["maintain"], ["grant", "x"], ["tenant", "x"]])
+@pytest.mark.parametrize(
+    "words", [["status"], ["maintain"], ["grant", "x"], ["tenant", "x"], ["tenants"]]
+)
 def test_without_tables_it_says_how_they_are_made(url: str, words: list[str]) -> None:
     """Where nothing was ever stored the commands say so, and what makes the tables."""
     result = run("--store", url, "postgres", *words)
@@ -114,7 +124,7 @@ def test_without_tables_it_says_how_they_are_made(url: str, words: list[str]) ->
     assert "postgres migrate" in result.output + result.stderr
 
 
-@pytest.mark.parametrize("name", ["migrate", "status", "maintain"])
+@pytest.mark.parametrize("name", ["migrate", "status", "tenants", "maintain"])
 def test_other_stores_have_no_tables(tmp_path: Path, name: str) -> None:
     """For a store that is none of PostgreSQL the commands say what they are for."""
     result = run("--store", tmp_path, "postgres", name)

@@ -103,12 +103,11 @@ def _status(ctx: click.Context, *, as_json: bool) -> None:
         return
     output.line(f"tables of version {found.version} in PostgreSQL {found.server}")
     each = f", {found.size // found.sessions:,} bytes each" if found.sessions else ""
-    output.line(
-        f"{found.sessions:,} sessions, {found.trash:,} in the trash; {found.size:,} bytes{each}"
-    )
-    output.line(f"{found.writers:,} processes are there to write")
+    sessions = output.counted(found.sessions, "session")
+    output.line(f"{sessions}, {found.trash:,} in the trash; {found.size:,} bytes{each}")
+    output.line(f"{output.counted(found.writers, 'writer')} alive")
     rows = [[each.name, *(f"{n:,}" for n in each[1:])] for each in found.tables]
-    output.table([["TABLE", "ROWS", "DEAD", "BYTES"], *rows], right=(1, 2, 3))
+    output.table([["TABLE", "ROWS (ABOUT)", "DEAD (ABOUT)", "BYTES"], *rows], right=(1, 2, 3))
 
 
 @command.command("grant")
@@ -132,19 +131,27 @@ def _grant(ctx: click.Context, *, role: str, as_json: bool) -> None:
 
 @command.command("tenant")
 @click.argument("role")
+@click.option("--remove", is_flag=True, help="Let ROLE see nothing any more.")
 @json_option
 @click.pass_context
-def _tenant(ctx: click.Context, *, role: str, as_json: bool) -> None:
+def _tenant(ctx: click.Context, *, role: str, remove: bool, as_json: bool) -> None:
     """Let ROLE see the namespace of --namespace and all below it, and nothing else.
 
     Switches row-level security on: from then on roles that are no tenants see nothing, but for the
     owner of the tables. Without --namespace the role sees everything.
 
-    JSON: {role, namespace}.
+    JSON: {role, namespace}; with --remove {role, removed}, which is false if it was no tenant.
     """
-    server = _server(ctx, whole=False)
-    from perdure.databases.postgres.administration import set_tenant
+    server = _server(ctx, whole=remove)
+    from perdure.databases.postgres.administration import set_tenant, unset_tenant
 
+    if remove:
+        was = unset_tenant(server, role)
+        if as_json:
+            output.document({"role": role, "removed": was})
+        else:
+            output.line(f"{role} sees nothing any more" if was else f"{role} was no tenant")
+        return
     place: Place = ctx.find_root().obj
     namespace = namespace_key(place.parts)
     set_tenant(server, role, namespace)
@@ -152,6 +159,28 @@ def _tenant(ctx: click.Context, *, role: str, as_json: bool) -> None:
         output.document({"role": role, "namespace": namespace})
     else:
         output.line(f"{role} sees {namespace or 'everything'}")
+
+
+@command.command("tenants")
+@json_option
+@click.pass_context
+def _tenants(ctx: click.Context, *, as_json: bool) -> None:
+    """Print which roles see which namespace.
+
+    JSON: {tenants: [{role, namespace}]}; a namespace is one text, its parts joined by /, and ""
+    for who sees everything.
+    """
+    server = _server(ctx)
+    from perdure.databases.postgres.administration import tenants
+
+    found = tenants(server)
+    if as_json:
+        output.document({"tenants": [each._asdict() for each in found]})
+    elif found:
+        rows = [[each.role, each.namespace or "(everything)"] for each in found]
+        output.table([["ROLE", "SEES"], *rows])
+    else:
+        output.line("no tenants: who may use the tables sees everything")
 
 
 @command.command("maintain")

@@ -253,6 +253,48 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
     _change(server, restrict)
 
 
+def unset_tenant(server: Server, role: str) -> bool:
+    """Let a role see nothing any more, where there are tenants; False if it was none.
+
+    The role need not be there any more.
+
+    Raises:
+        UnsafeFile: the caller does not own the tables.
+
+    """
+    removed: list[int] = []
+
+    def remove(work: Work) -> None:
+        removed.append(work.run("DELETE FROM @tenants WHERE role = %s", role))
+
+    _change(server, remove)
+    return bool(removed[-1])
+
+
+class Tenant(NamedTuple):
+    """A role, and what it sees.
+
+    Attributes:
+        role: its name.
+        namespace: the namespace as one text, as in `set_tenant`; "" is all of them.
+
+    """
+
+    role: str
+    namespace: str
+
+
+def tenants(server: Server) -> list[Tenant]:
+    """The roles that see rows where row-level security is on, by their names.
+
+    Raises:
+        NotMade: nothing was ever stored.
+
+    """
+    query = "SELECT role, namespace FROM @tenants ORDER BY role"
+    return server.read(lambda work: [Tenant(*row) for row in work.rows(query)])
+
+
 _PASSES_BY = """SELECT r.rolname, CASE
         WHEN r.oid IN (SELECT relowner FROM pg_class WHERE relnamespace = s.oid
             UNION SELECT proowner FROM pg_proc WHERE pronamespace = s.oid)

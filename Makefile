@@ -53,8 +53,8 @@ lint: .venv/installed ## check style, formatting, types and import directions
 soak: .venv/installed ## run the proofs with their full counts
 	PERDURE_SOAK=1 $(BIN)/python -m pytest -m "proof or soak" -s
 
-bench: .venv/installed ## measure against the floors
-	$(BIN)/python -m benchmarks
+bench: .venv/installed ## measure against the floors; PARTS="folders postgres" only some
+	$(BIN)/python -m benchmarks $(PARTS)
 
 docs: .venv/installed ## write the pages of docs/ anew that are made from the code
 	$(BIN)/python docs/reference.py

@@ -2,6 +2,7 @@
 
 Each time stands beside a bare loop of system calls that writes the same bytes, measured in turns
 with it, so that a busy disk slows both. Times are medians. A bound is what the design asks for.
+`make bench PARTS="folders postgres"` measures some parts alone.
 """
 
 import json
@@ -10,7 +11,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import (
@@ -30,22 +31,29 @@ from benchmarks.measure import ENCODINGS, ROUNDS, SQLITE
 from benchmarks.table import Row, section
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    """Measure the parts that are named, or all of them; with --json also as JSON."""
+    wanted = [each for each in arguments if not each.startswith("--")] or [*PARTS]
+    unknown = {*wanted} - PARTS.keys()
+    if unknown:
+        print(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        return 2
     started = time.perf_counter()
     print(f"perdure bench: Python {platform.python_version()}, {os.cpu_count()} cores")
     print(f"{ROUNDS} commits a figure; floor = one write + fdatasync of the same number of bytes")
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
-        rows = [row for encoding in ENCODINGS for row in _measured(Path(name), encoding)]
-        rows += _measured_sqlite(Path(name))
-        rows += _measured_finding(Path(name))
-        rows += section("a service under load", "loaded", "quiet", serving.serving())
-        rows += postgres.sections()
+        rows = [row for part in wanted for row in PARTS[part](Path(name))]
     print(f"\n{time.perf_counter() - started:.0f} s")
-    if "--json" in sys.argv:
+    if "--json" in arguments:
         print(json.dumps([row.as_dict() for row in rows]))
     missed = [row.what for row in rows if row.met is False]
     print("all bounds kept" if not missed else f"MISS: {'; '.join(missed)}")
     return 0
+
+
+def _measured_folders(folder: Path) -> Iterator[Row]:
+    for encoding in ENCODINGS:
+        yield from _measured(folder, encoding)
 
 
 def _measured(folder: Path, encoding: str) -> Iterator[Row]:
@@ -86,5 +94,22 @@ def _measured_finding(folder: Path) -> Iterator[Row]:
     yield from section(title, "perdure", "beside", vectors.vectors(folder / "vectors"))
 
 
+def _measured_serving(_: Path) -> Iterator[Row]:
+    yield from section("a service under load", "loaded", "quiet", serving.serving())
+
+
+def _measured_postgres(_: Path) -> Iterator[Row]:
+    yield from postgres.sections()
+
+
+PARTS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    "folders": _measured_folders,
+    "sqlite": _measured_sqlite,
+    "finding": _measured_finding,
+    "serving": _measured_serving,
+    "postgres": _measured_postgres,
+}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -270,6 +270,8 @@ def test_no_request_breaks_the_server(tmp_path: Path, seed: int) -> None:
                 f"--seed={seed}",
                 f"--max-examples={scaled(100)}",
                 f"--phases={PHASES}",
+                # Who asks for a writer may wait for it for as long as it says.
+                "--request-timeout=60",
                 "--exclude-path-regex=/live$",
                 # A cursor or a moment that is drawn is none, and is refused by what it says.
                 "--exclude-checks=positive_data_acceptance",

@@ -43,7 +43,7 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._threads: list[threading.Thread] = []
         self._passed = [0, 0]
-        self._armed: tuple[int, int] | None = None
+        self._armed: tuple[int, int | bytes] | None = None
         self._refuses_then = False
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -67,8 +67,8 @@ class Proxy:
 
     # --- what it is told ------------------------------------------------------------------------
 
-    def arm(self, direction: int, after: int, *, then_refuse: bool = False) -> None:
-        """Cut once so many more bytes have passed in a direction, exactly behind them."""
+    def arm(self, direction: int, after: int | bytes, *, then_refuse: bool = False) -> None:
+        """Cut once so many more bytes have passed in a direction, or before these would."""
         with self._mutex:
             self._passed = [0, 0]
             self._armed = (direction, after)
@@ -163,6 +163,9 @@ class Proxy:
             if self._armed is None or self._armed[0] != direction:
                 return data, False
             after = self._armed[1]
+            if isinstance(after, bytes):
+                place = data.find(after)
+                after = before + place if place >= 0 else before + len(data) + 1
             if before + len(data) < after:
                 return data, False
             self._armed = None

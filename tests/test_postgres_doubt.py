@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +16,11 @@ import perdure
 from perdure.backends.postgres import PostgresBackend, content
 from perdure.backends.postgres.holding import PostgresHold, own
 from perdure.databases.postgres import Attempts, Server, Unsure, Work
+from perdure.durable import crash
 from perdure.errors import SessionBusy, SessionClosed, StorageUnavailable
-from perdure.model.record import decode_line
+from perdure.model.event import draft
+from perdure.model.header import new_header
+from perdure.model.record import Position, decode_line, seal
 from perdure.store import Store
 from tests.postgres.server import SECONDS, until
 from tests.postgres.server import Server as Node
@@ -148,6 +153,116 @@ def test_an_interrupt_while_the_server_is_away_takes_the_event_back(node: Node) 
         session.append("x", 3)
         session.close()
         assert events(store, "s") == [1, 3]
+
+
+@contextmanager
+def interrupted_at(point: str, *, first: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Interrupt whoever comes to a crash point, once."""
+    left = [point]
+
+    def interrupt(name: str) -> None:
+        if name in left:
+            left.clear()
+            first()
+            raise KeyboardInterrupt
+
+    crash.arm(hook=interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        crash.arm()
+    assert not left
+
+
+def test_an_interrupt_without_an_answer_ends_the_session(node: Node) -> None:
+    """Where nobody can say what became of what was sent, the writer writes no more."""
+    with perdure.open(f"{node.url()}&timeout=1", index=False) as store:
+        session = store.create("s")
+        session.append("x", 1)
+        with interrupted_at("postgres.appended", first=node.kill):
+            session.append("x", 2)
+        assert session.closed
+        node.start()
+        with store.writer("s", wait=SECONDS) as again:
+            again.append("x", 3)
+        assert events(store, "s") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("point", ["postgres.changed", "postgres.committed"])
+def test_an_interrupt_of_the_first_commit_after_content(url: str, point: str) -> None:
+    """What was published although its writer was interrupted is not taken away again."""
+    with perdure.open(url, index=False) as store:
+        session = store.create("s")
+        session.put_blob(b"content")
+        with interrupted_at(point):
+            session.append("x", 1)
+        if not session.closed:
+            session.append("x", 1)
+            session.close()
+        with store.writer("s") as again:
+            again.append("x", 2)
+        assert events(store, "s") == [1, 2]
+        assert len([*backend_of(store).blobs("s")]) == 1
+
+
+def test_an_interrupt_of_a_release_keeps_nobody_out(url: str) -> None:
+    """What could not be given back is given back by the next who does anything."""
+    with perdure.open(url, index=False) as store, perdure.open(url, index=False) as other:
+        kept = store.create("kept")
+        kept.append("x", 0)
+        with store.create("s") as session:
+            session.append("x", 0)
+        backend = backend_of(store)
+        hold = backend.lock("s")
+        with interrupted_at("postgres.changed"):
+            hold.release()
+        backend._presence.tidy()
+        backend_of(other).lock("s").release()
+
+
+def test_a_position_is_looked_up_by_one_thread(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks where a log stands while another one looks gets no hold taken for dead."""
+    with perdure.open(url, index=False) as store:
+        backend = backend_of(store)
+        header = new_header("s", created_at=1)
+        start = seal(Position(-1, header.genesis), [draft("x", 0, time=1)])
+        hold = own(backend.publish(header, start))
+        first = seal(hold.position, [draft("x", 1, time=1)])
+        with interrupted_at("postgres.appended"):
+            backend.commit(hold, hold.position, first)
+        look, reached, go_on = PostgresHold._look, threading.Event(), threading.Event()
+
+        def slow(each: PostgresHold, pending: Position) -> None:
+            reached.set()
+            assert go_on.wait(SECONDS)
+            look(each, pending)
+
+        monkeypatch.setattr(PostgresHold, "_look", slow)
+        asking = threading.Thread(target=lambda: hold.position)
+        asking.start()
+        assert reached.wait(SECONDS)
+        failed: list[BaseException] = []
+
+        def commit() -> None:
+            try:
+                after = first[-1].position
+                backend.commit(hold, after, seal(after, [draft("x", 2, time=1)]))
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        committing.join(0.1)
+        assert committing.is_alive()
+        go_on.set()
+        for thread in (asking, committing):
+            thread.join(SECONDS)
+        assert not failed
+        assert not hold.dead
+        hold.release()
+        assert events(store, "s") == [0, 1, 2]
 
 
 # --- the configuration --------------------------------------------------------------------------
@@ -396,7 +511,87 @@ def test_a_writer_is_waited_for_while_the_log_is_replaced(
         got[0].release()
 
 
+def test_who_waits_for_nobody_is_told_soon(store: Store, postgres: Node) -> None:
+    """A session of a writer that seems gone, and whose rows are locked, is busy."""
+    backend = backend_of(store)
+    found = backend._find("a")
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"SET search_path = {backend._server.address.schema}".encode())
+        # As of a process whose connections broke, and which has not noticed.
+        query = (
+            "INSERT INTO writers (pid, host, since, beat_at, incarnation, held) SELECT pid, host,"
+            " since, clock_timestamp() + interval '10 seconds', incarnation, held FROM writers"
+            " LIMIT 1 RETURNING id"
+        )
+        (writer,) = connection.execute(query).fetchone() or (0,)
+        connection.execute("UPDATE tails SET owner = %s WHERE session = %s", (writer, found.number))
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM sessions WHERE session = %s FOR UPDATE", (found.number,))
+        began = time.monotonic()
+        with pytest.raises(SessionBusy):
+            backend.lock("a")
+        assert time.monotonic() - began < SECONDS / 3
+        connection.execute("ROLLBACK")
+
+
+def test_a_creation_of_which_the_answer_is_lost_for_good(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is tried after a lost answer, who cannot know what was stored says so."""
+    with perdure.open(f"{node.url()}&timeout=1", index=False) as store:
+        with store.create("a") as session:
+            session.append("x", 0)
+        commit = Server.commit
+        lost: list[bool] = []
+
+        def away(server: Server, work: Work, *, synced: bool = True) -> None:
+            commit(server, work, synced=synced)
+            if synced and not lost:
+                lost.append(True)
+                node.kill()
+                raise Unsure
+
+        header = new_header("b", created_at=1)
+        records = seal(Position(-1, header.genesis), [draft("x", 0, time=1)])
+        backend_of(store)._presence.enter("test")
+        with monkeypatch.context() as patched:
+            patched.setattr(Server, "commit", away)
+            with pytest.raises(StorageUnavailable) as raised:
+                backend_of(store).publish(header, records)
+        assert raised.value.uncertain
+        node.start()
+        assert events(store, "b") == [0]
+        with store.writer("b", wait=SECONDS) as again:
+            again.append("x", 1)
+        backend_of(store)._presence.leave("test")
+
+
 # --- the sign of life ---------------------------------------------------------------------------
+
+
+def test_half_a_sign_of_life_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer whose thread could not be started is begun anew, and holds what it takes then."""
+    with perdure.open(url, index=False) as store, store.create("s") as session:
+        session.append("x", 0)
+    with perdure.open(url, index=False) as store, perdure.open(url, index=False) as other:
+        backend = backend_of(store)
+
+        def fail(*_: object) -> Any:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socketpair", fail)
+            with pytest.raises(OSError, match="Too many"):
+                backend.lock("s")
+        assert _connections_of(backend) == 0
+        hold = backend.lock("s")
+        with pytest.raises(SessionBusy):
+            backend_of(other).lock("s", wait=1.0)
+        hold.release()
+
+
+def _connections_of(backend: PostgresBackend) -> int:
+    return int(backend._presence._connection is not None)
 
 
 def _connections(postgres: Node, schema: str) -> int:
@@ -446,16 +641,20 @@ def test_what_was_changed_last_is_told_at_the_end(
             session.append("x", 0)
         end = reading.subscribe("s", heard.set)
         assert end is not None
-        # The thread never gets to it.
-        presence = backend_of(writing)._presence
-        monkeypatch.setattr(presence, "_rouse", lambda: None)
+        # It is told of something that it began to hear of.
+        assert heard.wait(SECONDS)
+        found = backend_of(writing)._presence
         with writing.writer("s") as session:
-            until(lambda: not presence._changed, "it does not tell")
             heard.clear()
-            monkeypatch.setattr(type(presence), "_speak", lambda *_, **__: None)
             session.append("x", 1)
+            assert heard.wait(SECONDS)
+            until(lambda: not found._changed, "it does not tell")
+            heard.clear()
+            # From here on the thread never gets to it.
+            monkeypatch.setattr(type(found), "_speak", lambda *_, **__: None)
+            session.append("x", 2)
         writing.close()
-        assert heard.wait(0.9), "only the look that comes each second has shown it"
+        assert heard.wait(SECONDS)
         end()
 
 

@@ -50,7 +50,7 @@ def pages(read: Callable[[], object]) -> list[dict[str, Any]]:
     execute = psycopg.Cursor.execute
 
     def spying(cursor: Any, query: Any, params: Any = None, **more: Any) -> Any:
-        if f"start < {reading._PAGE_BYTES}" in str(query):
+        if f"before < {reading._PAGE_BYTES}" in str(query):
             with psycopg.ClientCursor(cursor.connection) as other:
                 execute(other, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}", params)
                 ((found,),) = other.fetchall()
@@ -97,6 +97,29 @@ def test_a_page_of_a_log_leaves_the_rest_of_it_alone(url: str, *, generic: bool)
         assert len(whole) > 5
         assert max(map(looked_at, plans)) <= reading._PAGE_ROWS * 4 + 1
         assert not [node for plan in plans for node in nodes(plan) if node["Node Type"] == "Sort"]
+
+
+@pytest.mark.parametrize("start", [2**63 - 1, 10**9, 0, -5])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_column_that_lies_costs_no_record(
+    url: str, postgres: Node, start: int, place: int
+) -> None:
+    """Whatever stands beside a line, all lines are read, and a repair keeps them."""
+    with stored(url, 6, 20) as store:
+        before = [event.data for event in store.read_from("s")]
+    with postgres.connect() as connection:
+        schema = parse_address(url).schema
+        connection.execute(f"SET search_path = {schema}".encode())
+        query = "UPDATE records SET start = %s WHERE seq = (SELECT seq FROM records ORDER BY seq"
+        connection.execute(f"{query} OFFSET %s LIMIT 1)".encode(), (start, place))
+    with perdure.open(url, index=False) as store:
+        assert [event.data for event in store.read_from("s")] == before
+        found = {problem.kind for problem in store.verify("s").problems}
+        assert found <= {"column"}
+        store.repair("s")
+        # And an event that tells of the repair, where one was needed.
+        assert [event.data for event in store.read_from("s")][:6] == before
+        assert store.verify("s").sound
 
 
 def test_lines_that_do_not_come_into_a_page_are_not_fetched(url: str) -> None:

@@ -134,7 +134,7 @@ with open_store(sys.argv[1], index=False) as store:
 def test_a_writer_stopped_in_a_transaction_is_taken_over(place: Place, where: str) -> None:
     """Who was stopped with rows locked, sending or not, is followed soon after the lease."""
     with subprocess.Popen(
-        [sys.executable, "-c", IN_THE_MIDDLE, place.url("lease=1&timeout=5"), where],
+        [sys.executable, "-c", IN_THE_MIDDLE, place.url("lease=1&timeout=60"), where],
         stdout=subprocess.PIPE,
         text=True,
     ) as child:

@@ -44,6 +44,9 @@ __all__ = ["PostgresBackend"]
 
 T = TypeVar("T")
 
+_LOOKS = 3
+"""So often a session that is stored is found to be gone before that is believed."""
+
 _REMOVED = "what was staged was removed"
 
 
@@ -165,15 +168,14 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
 
     def lock(self, session: str, *, wait: float = 0.0) -> Hold:
         until = self._runtime.monotonic() + wait
-        number = 0
-        while True:
-            found = self._find(session)
-            if found.number == number:
-                raise SessionNotFound(session)
-            number, left = found.number, max(0.0, until - self._runtime.monotonic())
-            # It may be replaced while it is waited for.
+        numbers: list[int] = []
+        while numbers.count(number := self._find(session).number) < _LOOKS:
+            numbers.append(number)
+            # It may be replaced while it is waited for, or deleted and brought back.
             with suppress(SessionNotFound):
+                left = max(0.0, until - self._runtime.monotonic())
                 return self._leases.take(session, number, left)
+        raise SessionNotFound(session)
 
     def holder(self, session: str) -> Holder | None:
         found = self._find(session)
@@ -197,9 +199,17 @@ class PostgresBackend(KeepingBackend, DiscardingBackend):
         return hold
 
     def _abandon(self, hold: PostgresHold) -> None:
+        """Remove what was staged, if it was not published after all: others may write it by now."""
+
+        def abandon(work: Work) -> None:
+            query = "SELECT state FROM @sessions WHERE namespace = %s AND session = %s FOR UPDATE"
+            # Where its row is gone, what is left of it is nobody's.
+            if work.row(query, *hold.mine) in (None, ("new",)):
+                remove(work, hold.mine)
+
         if hold.number:
             with suppress(PerdureError, NotMade, Unsure):
-                self._server.change(lambda work: remove(work, hold.mine), repeatable=True)
+                self._server.change(abandon, repeatable=True, patient=False)
 
     def _sweep(self) -> None:
         """Remove what writers that died left half built."""

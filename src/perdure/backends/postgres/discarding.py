@@ -8,6 +8,7 @@ from typing import TypeVar
 from psycopg import errors
 
 from perdure.backends.base import Backend, Trashed
+from perdure.backends.postgres.holding import GIVE_BACK
 from perdure.backends.postgres.leases import Leases
 from perdure.backends.postgres.logs import count_arrival
 from perdure.backends.postgres.presence import Presence
@@ -15,7 +16,6 @@ from perdure.backends.postgres.reading import Found, discarded, find, trashed
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.databases.postgres.keys import key
 from perdure.errors import (
-    PerdureError,
     SessionBusy,
     SessionExists,
     SessionNotFound,
@@ -93,21 +93,10 @@ class DiscardingBackend(Backend):
 
     def _moved(self, number: int) -> None:
         """Whoever moved it is done."""
-        self._soon(
+        self._presence.soon(
             f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
-            (self._namespace, number, self._presence.id),
+            *(self._namespace, number, self._presence.id),
         )
-
-    def _soon(self, statement: str, values: tuple[object, ...]) -> None:
-        """Do it now, or as soon as the server answers; the end of this process does it as well."""
-        try:
-            self._server.change(
-                lambda work: work.run(statement, *values), synced=False, repeatable=True
-            )
-        except NotMade:
-            return
-        except (PerdureError, Unsure):
-            self._presence.drop_later(lambda: self._soon(statement, values))
 
     def trash(self) -> Iterator[Trashed]:
         nothing: list[Found] = []
@@ -154,7 +143,7 @@ class DiscardingBackend(Backend):
                     raise SessionExists(session) from error
                 raise
             finally:
-                self._given_back(number, token)
+                self._presence.soon(GIVE_BACK, self._namespace, [number], token)
 
     def _last(self, session: str) -> int:
         """The number of what was deleted last under an id."""
@@ -174,13 +163,6 @@ class DiscardingBackend(Backend):
         if number is None:
             raise SessionNotFound(session)
         return number
-
-    def _given_back(self, number: int, token: str) -> None:
-        self._soon(
-            "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
-            f" WHERE {_WHICH} AND hold = %s",
-            (self._namespace, number, token),
-        )
 
     def _changed(self, change: Callable[[Work], None]) -> None:
         try:

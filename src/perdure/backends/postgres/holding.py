@@ -4,7 +4,10 @@ Every change names the epoch at which the session was taken. Whoever takes it ne
 so that a writer that was stopped, cut off or declared dead changes no row any more.
 """
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import psycopg
 from psycopg import errors
@@ -29,7 +32,7 @@ from perdure.errors import (
 from perdure.model.header import Header
 from perdure.model.record import Position, Record, decode_line
 
-__all__ = ["PostgresHold", "own"]
+__all__ = ["GIVE_BACK", "PostgresHold", "own"]
 
 _MOVE = (
     "UPDATE @tails SET tail_seq = %s, tail_hash = %s, size = %s, revision = revision + 1"
@@ -53,6 +56,16 @@ _COPIED_BYTES = 256 * 1024
 """Or so many bytes: lists of bytes are sent as text."""
 
 _TAIL = "SELECT tail_seq, tail_hash, size, epoch FROM @tails WHERE namespace = %s AND session = %s"
+
+# By the token: another one may have come to the same epoch meanwhile.
+GIVE_BACK = (
+    "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
+    " WHERE namespace = %s AND session = ANY(%s) AND hold = %s"
+)
+"""What a hold had is nobody's any more: namespace, numbers, token."""
+
+_LOOK_SECONDS = 2.0
+"""So long the server may take to say what became of a commit that was interrupted."""
 
 _STATE = "SELECT state FROM @sessions WHERE namespace = %s AND session = %s FOR UPDATE"
 
@@ -90,6 +103,7 @@ class PostgresHold(Hold):
         self._size = 0
         self._position = NEVER
         self._pending: Position | None = None
+        self._resolving = threading.RLock()
         self._sent = False
         self._dead = False
 
@@ -105,22 +119,31 @@ class PostgresHold(Hold):
         A signal may come between a commit and the note of it; the server tells then. If it does
         not, this hold writes no more.
         """
-        pending = self._pending
-        if pending is not None:
-            dead, self._dead = self._dead, True
-            try:
-                self._look(pending)
-                self._dead = dead
-            except (PerdureError, NotMade, Unsure, psycopg.Error):
-                pass
-            finally:
-                self._pending = None
+        self._resolve(self._pending)
         return self._position
 
     @property
     def dead(self) -> bool:
         """A commit failed in a way that leaves open whether it happened."""
+        self._resolve(self._pending)
         return self._dead
+
+    def _resolve(self, pending: Position | None) -> None:
+        if pending is None:
+            return
+        with self._resolving:
+            if self._pending is not pending:
+                # Another thread has.
+                return
+            known = False
+            try:
+                self._look(pending)
+                known = True
+            except (PerdureError, NotMade, Unsure, psycopg.Error):
+                pass
+            finally:
+                self._dead = self._dead or not known
+                self._pending = None
 
     def _look(self, pending: Position) -> None:
         """See what became of a commit, once: whoever interrupted it does not want to wait.
@@ -130,10 +153,15 @@ class PostgresHold(Hold):
 
         """
         with self.server.direct(Attempts(self.server.runtime, 0.0)) as work:
-            found = self.tail_of(work)
-            if found is not None and found[0] == pending:
-                self.server.confirm(work)
-                self._position, self._size = found[:2]
+            # Neither for a commit that is still under way, nor for a standby.
+            with ending(work.connection, _LOOK_SECONDS):
+                self.server.begin(work)
+                found = work.row(f"{_TAIL} FOR UPDATE", *self.mine)
+                if found is not None and Position(found[0], found[1]) == pending:
+                    self.server.mark(work)
+                self.server.commit(work)
+            if found is not None:
+                self._position, self._size = Position(found[0], found[1]), found[2]
 
     def doom(self) -> None:
         """Write no more: whether something happened is not known."""
@@ -165,36 +193,12 @@ class PostgresHold(Hold):
             if abandon is not None:
                 abandon(self)
             if self.touched:
-                self._give_back()
+                # Until then this process, which lives, would keep it.
+                self.presence.soon(GIVE_BACK, self.namespace, self.touched, self.token)
+                self.presence.changed(self.namespace, self.session)
         finally:
             if self.entered:
                 self.presence.leave(self.token)
-
-    def _give_back(self) -> None:
-        # Unsynced: who loses power with it is gone, and is seen to be. Where the server was waited
-        # for in vain already, and for the second time, nobody waits for it here.
-        try:
-            self.server.change(
-                lambda work: work.run(
-                    # By the token: another one may have come to the same epoch meanwhile.
-                    "UPDATE @tails SET owner = NULL, hold = NULL, since = NULL"
-                    " WHERE namespace = %s AND session = ANY(%s) AND hold = %s",
-                    self.namespace,
-                    self.touched,
-                    self.token,
-                ),
-                synced=False,
-                repeatable=True,
-                patient=not self._dead,
-            )
-        except NotMade:
-            return
-        except (PerdureError, Unsure):
-            # Until then this process, which lives, would keep it.
-            self._dead = True
-            self.presence.drop_later(self._give_back)
-            return
-        self.presence.changed(self.namespace, self.session)
 
     def __del__(self) -> None:
         """A writer that was dropped without being closed must not block the next one."""
@@ -425,6 +429,28 @@ class PostgresHold(Hold):
         found = work.row(f"{_TAIL} FOR UPDATE" if alone else _TAIL, *self.mine)
         if found is None or found[3] != self.epoch:
             raise self._stale(None if found is None else (NEVER, 0, found[3]))
+
+
+@contextmanager
+def ending(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
+    """Cancel what lasts longer; a wait for standbys ends with a warning then."""
+    late = threading.Event()
+
+    def cancel() -> None:
+        late.set()
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=seconds)
+
+    timer = threading.Timer(seconds, cancel)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if late.is_set():
+            # What was cancelled may be whatever is asked next.
+            connection.close()
 
 
 def own(hold: Hold) -> PostgresHold:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 from psycopg import errors
 
 from perdure.backends.postgres.holding import PostgresHold
-from perdure.backends.postgres.presence import Presence, Sign, sign_of, wait_for
+from perdure.backends.postgres.presence import Presence
+from perdure.backends.postgres.signs import Sign, sign_of
+from perdure.backends.postgres.waiting import wait_for
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.durable.locks import Holder
 from perdure.errors import PerdureError, SessionBusy, SessionNotFound, StorageUnavailable
@@ -17,6 +19,7 @@ _STEP_SECONDS = 0.02
 _LOCK_SECONDS = 2
 """So long the transaction of a writer who is stopped in the middle of it is waited for."""
 
+_STUCK_SECONDS_MIN = 5.0
 _BROKEN_SECONDS = 0.3
 """A writer whose connection broke makes another one within this, if it lives."""
 
@@ -37,8 +40,9 @@ _TAKE = (
     " AND t.owner IS NOT DISTINCT FROM %s RETURNING t.epoch"
 )
 
-# Who has locked the rows of a session for longer than a lease is in no hurry any more. Of other
-# roles' transactions neither the beginning is seen, nor may they be ended.
+# Who has locked the rows of a session for longer than a lease is in no hurry any more. The numbers
+# of rows that several have locked are of another kind: that the transaction uses the tables is
+# asked as well. Of other roles' transactions the beginning is seen only by a few.
 _END_STUCK = (
     "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l JOIN pg_stat_activity a"
     " ON a.pid = l.pid WHERE l.locktype = 'transactionid' AND l.granted"
@@ -46,6 +50,8 @@ _END_STUCK = (
     "SELECT xmax FROM @sessions WHERE namespace = %s AND session = %s"
     " UNION ALL SELECT xmax FROM @tails WHERE namespace = %s AND session = %s)"
     " AND a.xact_start < clock_timestamp() - make_interval(secs => %s)"
+    " AND EXISTS (SELECT 1 FROM pg_locks r WHERE r.pid = l.pid AND r.locktype = 'relation'"
+    " AND r.relation IN ('@sessions'::regclass, '@tails'::regclass))"
 )
 
 
@@ -142,7 +148,7 @@ class Leases:
             stands = _Stands(*found)
             if stands.hold == hold.token:
                 # The answer to the last try was lost.
-                hold.epoch = stands.epoch
+                hold.epoch, hold.touched = stands.epoch, [hold.number]
                 return None
             sign = None
             hold.epoch = 0
@@ -158,7 +164,7 @@ class Leases:
             work.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
             if work.row(_LOCKED, *hold.mine, [*states]) is None:
                 raise SessionNotFound(hold.session)
-            hold.touched = [hold.number]
+            before, hold.touched = hold.touched, [hold.number]
             taken = work.row(
                 _TAKE,
                 hold.entered,
@@ -170,27 +176,29 @@ class Leases:
                 stands.owner,
             )
             if taken is None:
+                # What was sent before may be ours all the same.
+                hold.touched = before
                 return 0, Holder()
             hold.epoch = int(taken[0])
             return None
 
         try:
-            who = self._server.change(take, repeatable=True)
+            return self._server.change(take, repeatable=True)
         except Unsure as error:
             raise self._server.unsure(error) from error
         except StorageUnavailable as error:
             if not isinstance(error.__cause__, errors.LockNotAvailable):
                 raise
+            # That it is gone is believed, and yet it has not let go: no more is to be waited for.
+            broken.writer = 0
             if gone:
                 self._end_stuck(hold)
             return 0, Holder()
-        if who is not None:
-            hold.touched = []
-        return who
 
     def _end_stuck(self, hold: PostgresHold) -> None:
         """End the transaction in the middle of which a writer that is gone was stopped."""
-        lease = self._server.address.lease
+        # Nor those that wait for the same lock, for two seconds.
+        lease = max(self._server.address.lease, _STUCK_SECONDS_MIN)
         with suppress(PerdureError, NotMade):
             self._server.read(lambda work: work.row(_END_STUCK, *hold.mine, *hold.mine, lease))
 

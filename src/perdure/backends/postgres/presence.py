@@ -15,20 +15,21 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import psycopg
 from psycopg import errors
 
-from perdure.backends.postgres.waiting import LOCK, wait_for
+from perdure.backends.postgres.signs import INCARNATION, LOCKED
+from perdure.backends.postgres.waiting import LOCK
 from perdure.databases.forks import undivided
 from perdure.databases.postgres import NotMade, Server, Unsure, Work
 from perdure.databases.postgres.work import expanded
-from perdure.durable.locks import Holder
 from perdure.errors import PerdureError, StorageUnavailable
 from perdure.runtime import SYSTEM
 
-__all__ = ["Presence", "Sign", "channel_of", "sign_of", "told_as", "wait_for"]
+__all__ = ["Presence", "channel_of", "told_as"]
 
 _log = logging.getLogger("perdure.postgres")
 
@@ -46,37 +47,25 @@ _NOTIFY_SECONDS = 0.05
 _TOLD_MAX = 200
 """So many sessions stand in one notification at most, which may have 8,000 bytes."""
 
-_INCARNATION = "extract(epoch FROM pg_postmaster_start_time())::text"
+_FORGET = "DELETE FROM @writers WHERE id = %s"
 _ENTER = (
     "INSERT INTO @writers (pid, host, since, beat_at, incarnation, held)"
-    f" VALUES (%s, %s, %s, clock_timestamp(), {_INCARNATION}, %s) RETURNING id"
+    f" VALUES (%s, %s, %s, clock_timestamp(), {INCARNATION}, %s) RETURNING id"
 )
 _BEAT = (
-    f"UPDATE @writers SET beat_at = clock_timestamp(), incarnation = {_INCARNATION} WHERE id = %s"
+    f"UPDATE @writers SET beat_at = clock_timestamp(), incarnation = {INCARNATION} WHERE id = %s"
 )
 # The row of a process that was asleep for days, or that was not on the standby that took over.
 _BACK = (
     "INSERT INTO @writers (id, pid, host, since, beat_at, incarnation, held)"
-    f" OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, clock_timestamp(), {_INCARNATION}, %s)"
+    f" OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, clock_timestamp(), {INCARNATION}, %s)"
     " ON CONFLICT (id) DO NOTHING"
-)
-# Exclusive: whoever waits for the end of a writer has the same lock for a moment, shared.
-_LOCKED = (
-    "FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock'"
-    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND l.classid = hashtext('perdure ' || %s)::oid AND l.objid = %s AND l.objsubid = 2"
 )
 # Those of this role: who else took a lock of that number is not an earlier connection of ours.
 _END_OTHERS = (
-    f"SELECT count(pg_terminate_backend(l.pid)) {_LOCKED} AND l.pid <> pg_backend_pid()"
+    f"SELECT count(pg_terminate_backend(l.pid)) {LOCKED} AND l.pid <> pg_backend_pid()"
     " AND l.pid IN (SELECT a.pid FROM pg_stat_activity a JOIN pg_stat_activity b"
     " ON b.usesysid = a.usesysid WHERE b.pid = pg_backend_pid())"
-)
-_STATE = (
-    f"SELECT w.held AND w.incarnation = {_INCARNATION}, EXISTS (SELECT 1 {_LOCKED}),"
-    " w.beat_at NOT BETWEEN clock_timestamp() - make_interval(secs => %s)"
-    " AND clock_timestamp() + make_interval(secs => %s), w.pid, w.host"
-    " FROM @writers w WHERE w.id = %s"
 )
 
 
@@ -145,18 +134,39 @@ class Presence:
         """Let somebody release a hold soon: its owner lost it without closing it."""
         self._dropped.append(release)
 
-    def drop_later(self, release: Callable[[], None]) -> None:
-        """Try again to release a hold, which failed just now."""
-        self._later.append(release)
+    def soon(self, statement: str, *values: object) -> None:
+        """Give something back now, or as soon as the server answers; nobody waits for that.
+
+        The end of this process does it as well. Unsynced: who loses power with it is gone, and is
+        seen to be.
+        """
+        try:
+            self._server.change(
+                lambda work: work.run(statement, *values),
+                synced=False,
+                repeatable=True,
+                patient=False,
+            )
+        except NotMade:
+            return
+        except (PerdureError, Unsure):
+            self._later.append(partial(self.soon, statement, *values))
+        except BaseException:
+            self._later.append(partial(self.soon, statement, *values))
+            raise
 
     def tidy(self) -> None:
-        """Release what was dropped."""
+        """Release what was dropped, and give back what could not be given back."""
         dropped, self._dropped = self._dropped, []
         dropped += self._later
         self._later = []
-        for release in dropped:
-            with suppress(PerdureError, NotMade, Unsure):
-                release()
+        try:
+            while dropped:
+                with suppress(PerdureError, NotMade, Unsure):
+                    dropped.pop()()
+        finally:
+            # An interrupt came.
+            self._later += dropped
 
     def _tidy_beside(self) -> None:
         """Let another thread release what was dropped.
@@ -181,6 +191,19 @@ class Presence:
             _log.exception("a session that was dropped could not be released")
 
     def _begin(self) -> None:
+        try:
+            self._come_alive()
+        except BaseException:
+            # Half of it is nothing: others would believe that this process has ended.
+            connection, self._connection = self._connection, None
+            self._id, self._thread = 0, None
+            for each in (connection, self._waking, self._woken):
+                if each is not None:
+                    each.close()
+            self._waking = self._woken = None
+            raise
+
+    def _come_alive(self) -> None:
         runtime, held = self._runtime, not self._server.address.pooled
         host = runtime.host().replace("\0", "?")
         self._told = (runtime.pid(), host, runtime.now_ms(), held)
@@ -260,6 +283,9 @@ class Presence:
             if self._thread is threading.current_thread():
                 self._connection = connection
                 return True
+        # The sign of life has brought back the row of a writer that ended meanwhile.
+        with suppress(psycopg.Error), undivided():
+            connection.execute(expanded(_FORGET, self._server.address.schema), (id_,))
         connection.close()
         return False
 
@@ -400,7 +426,7 @@ class Presence:
         if waking is not None:
             # The thread sees the end of it, and closes the other one.
             waking.close()
-        forget = expanded("DELETE FROM @writers WHERE id = %s", self._server.address.schema)
+        forget = expanded(_FORGET, self._server.address.schema)
         with suppress(PerdureError, psycopg.Error):
             if connection is not None:
                 connection.execute(forget, (id_,))
@@ -463,32 +489,3 @@ def told_as(namespace: str, session: str) -> str:
 def channel_of(schema: str) -> str:
     """The channel on which changed sessions of a schema are told of."""
     return f"perdure_{schema}"
-
-
-# --- others -------------------------------------------------------------------------------------
-
-
-class Sign(NamedTuple):
-    """What is known of a writer that is not known to be gone.
-
-    Attributes:
-        holder: who it is.
-        broken: whether its connection is gone. Then its process is as well, or is about to make
-            another one.
-
-    """
-
-    holder: Holder
-    broken: bool
-
-
-def sign_of(work: Work, schema: str, lease: float, writer: int) -> Sign | None:
-    """None if a writer is gone or has not given a sign of life for too long."""
-    # Nor does one from a time to come count: the clock of the server was set back.
-    found = work.row(_STATE, schema, writer, lease, lease, writer)
-    if found is None:
-        return None
-    exact, there, silent, pid, host = found
-    if silent:
-        return None
-    return Sign(Holder(pid, host, None), broken=exact and not there)

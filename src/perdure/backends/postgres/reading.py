@@ -178,17 +178,18 @@ _FROM = "FROM @records WHERE namespace = %s AND session = %s"
 
 
 def _bounded(columns: str, which: str) -> str:
-    """The first records behind a number, so many at most, and no more than a MiB beyond the first.
+    """The first records behind a number, so many at most, and no more than a MiB before the last.
 
-    The limit is inside: a filter on `start` ends no scan of the index on `seq`, which would run on
-    to the end of the log where the bytes end a page. So some rows are found that are thrown away.
-    Their lines are not read: what is outlying is fetched when a row is sent, and only `start` is
-    looked at before. One record comes at least, whatever a row is said to have.
+    The limit is inside: what is counted ends no scan of the index on `seq`, which would run on to
+    the end of the log where the bytes end a page. So some rows are found that are thrown away.
+    Their lines are not read: what is outlying has its length beside it, and is fetched when a row
+    is sent. What the columns beside a line say decides nothing here: they may lie.
     """
+    before = "sum(octet_length(line)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)"
     return (
-        f"SELECT * FROM (SELECT {columns} {_FROM} AND seq > %s{which} ORDER BY seq LIMIT %s) r"
-        f" WHERE start < {_PAGE_BYTES} + (SELECT f.start FROM @records f WHERE f.namespace = %s"
-        " AND f.session = %s AND f.seq > %s ORDER BY f.seq LIMIT 1) ORDER BY seq"
+        f"SELECT {columns} FROM (SELECT *, {before} - octet_length(line) AS before FROM ("
+        f"SELECT {COLUMNS} {_FROM} AND seq > %s{which} ORDER BY seq LIMIT %s) i) r"
+        f" WHERE before < {_PAGE_BYTES} ORDER BY seq"
     )
 
 
@@ -225,7 +226,7 @@ def _page(
     mine: tuple[str, int], wanted: tuple[int, int, int], work: Work
 ) -> tuple[list[Row], Row | None]:
     behind, last, limit = wanted
-    rows = work.rows(_ROWS, *mine, behind, last, limit, *mine, behind)
+    rows = work.rows(_ROWS, *mine, behind, last, limit)
     return rows, work.row(_CUTS, *mine)
 
 
@@ -250,7 +251,7 @@ def disagreements(server: Server, mine: tuple[str, int]) -> Iterator[Problem]:
     """Columns that do not say what the bytes beside them say."""
     start, behind = 0, -1
     while True:
-        rows = server.read(partial(_whole, (*mine, behind, _PAGE_ROWS, *mine, behind)))
+        rows = server.read(partial(_whole, (*mine, behind, _PAGE_ROWS)))
         if not rows:
             return
         for row in rows:

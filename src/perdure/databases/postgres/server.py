@@ -362,12 +362,14 @@ class Server:
         ended: Callable[[], bool] = lambda: False,
     ) -> T:
         attempts = attempts or self.attempts()
+        doubtful = False
         while True:
             try:
                 with undivided(), self._lent(attempts.left) as connection:
                     self._reached = True
                     return use(connection)
             except Unsure:
+                doubtful = True
                 if not unsure or not attempts.pause():
                     raise
             except psycopg.Error as error:
@@ -377,7 +379,11 @@ class Server:
                 # Who never came through has most likely named the wrong place.
                 known = self._reached or meaning.changing(error)
                 if ended() or not known or not self.again(error) or not attempts.pause():
-                    raise self.told(error) from error
+                    told = self.told(error)
+                    if doubtful and isinstance(told, StorageUnavailable):
+                        # What was sent before may be stored, and nobody can be asked.
+                        told.uncertain = True
+                    raise told from error
 
     def again(self, error: psycopg.Error) -> bool:
         """Whether what failed so may go well with another connection, or a moment later."""

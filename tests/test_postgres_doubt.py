@@ -17,7 +17,7 @@ from perdure.backends.postgres import PostgresBackend, content
 from perdure.backends.postgres.holding import PostgresHold, own
 from perdure.databases.postgres import Attempts, Server, Unsure, Work
 from perdure.durable import crash
-from perdure.errors import SessionBusy, SessionClosed, StorageUnavailable
+from perdure.errors import SessionBusy, SessionClosed, StaleWriter, StorageUnavailable
 from perdure.model.event import draft
 from perdure.model.header import new_header
 from perdure.model.record import Position, decode_line, seal
@@ -204,6 +204,26 @@ def test_an_interrupt_of_the_first_commit_after_content(url: str, point: str) ->
             again.append("x", 2)
         assert events(store, "s") == [1, 2]
         assert len([*backend_of(store).blobs("s")]) == 1
+
+
+def test_what_another_one_wrote_meanwhile_is_not_taken_for_ones_own(url: str) -> None:
+    """After an interrupt nothing is flushed because somebody else's events stand at its place."""
+    with perdure.open(url, index=False) as store, perdure.open(url, index=False) as other:
+        session = store.create("s")
+        session.append("x", 0)
+
+        def take_over() -> None:
+            free = "UPDATE @tails SET owner = NULL"
+            backend_of(other)._server.change(lambda work: work.run(free))
+            with other.writer("s") as theirs:
+                theirs.append("y", "theirs")
+
+        session.buffer("x", "mine")
+        with interrupted_at("postgres.begun", first=take_over):
+            session.flush()
+        with pytest.raises((SessionClosed, StaleWriter)):
+            session.flush()
+        assert events(store, "s") == [0, "theirs"]
 
 
 def test_an_interrupt_of_a_release_keeps_nobody_out(url: str) -> None:

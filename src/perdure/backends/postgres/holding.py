@@ -149,7 +149,8 @@ class PostgresHold(Hold):
         """See what became of a commit, once: whoever interrupted it does not want to wait.
 
         Raises:
-            Unsure, PerdureError, psycopg.Error: nobody knows, or no standby may have it.
+            Unsure, PerdureError, psycopg.Error: nobody knows, or no standby may have it, or another
+                one has taken the session over.
 
         """
         with self.server.direct(Attempts(self.server.runtime, 0.0)) as work:
@@ -160,8 +161,12 @@ class PostgresHold(Hold):
                 if found is not None and Position(found[0], found[1]) == pending:
                     self.server.mark(work)
                 self.server.commit(work)
-            if found is not None:
-                self._position, self._size = Position(found[0], found[1]), found[2]
+            stands = NEVER if found is None else Position(found[0], found[1])
+            if found is not None and stands == pending:
+                self._position, self._size = pending, found[2]
+            elif stands != self._position:
+                # What others wrote at the same place is not what was sent.
+                raise self._stale(None if found is None else (stands, found[2], found[3]))
 
     def doom(self) -> None:
         """Write no more: whether something happened is not known."""

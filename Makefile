@@ -28,7 +28,7 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 
 # The proofs and a few others are half of the time: where there are two cores, both halves run at
 # once.
-FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client lockstep views)
+FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client lockstep postgres_doubt postgres_reading postgres_rights views)
 
 PYTEST = $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
 

@@ -53,6 +53,8 @@ def written(store: perdure.Store, id: str = "s", *, count: int = 3) -> None:
 def busy(root: Path) -> Iterator[None]:
     """Somebody is in the middle of a commit to the evidence."""
     connection = apsw.Connection(str(root / NAME))
+    # A thread of the store may be in the middle of one of its own.
+    connection.set_busy_timeout(10_000)
     connection.execute("BEGIN EXCLUSIVE")
     try:
         yield

@@ -577,6 +577,8 @@ def locked(root: Path) -> Iterator[None]:
 @contextmanager
 def _held(root: Path) -> Iterator[None]:
     connection = apsw.Connection(str(root / NAME))
+    # A thread of the store may be in the middle of one of its own.
+    connection.set_busy_timeout(10_000)
     connection.execute("BEGIN EXCLUSIVE")
     try:
         yield

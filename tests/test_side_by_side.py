@@ -156,6 +156,8 @@ def busy(root: Path) -> Iterator[None]:
         for name in ("_READER_WAIT_MS", "_WRITER_WAIT_MS"):
             patch.setattr(database, name, 50)
         connection = apsw.Connection(str(root / NAME))
+        # A thread of the store may be in the middle of one of its own.
+        connection.set_busy_timeout(10_000)
         connection.execute("BEGIN EXCLUSIVE")
         try:
             yield

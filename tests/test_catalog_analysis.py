@@ -31,7 +31,7 @@ from perdure.catalog.analysis import (
 from perdure.catalog.letters import fold, normal, patterns
 from perdure.catalog.query import PREFIX_CHARS_MIN
 from perdure.catalog.units import BARRIER, TOKEN_CHARS_MAX
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 
 DESIGN = (Path(perdure.catalog.__file__).parent / "DESIGN.md").read_text("utf-8")
 TABLE = re.findall("```sql\n(CREATE.*?)```", DESIGN, re.DOTALL)[0]
@@ -290,7 +290,7 @@ NAMES = st.sampled_from(
 DENSE = st.text("重跑悬空的用户是のはペン設定결제했다สวัด", min_size=2, max_size=12)
 
 
-@given(texts(max_size=60))
+@given(strings(max_size=60))
 @example("\u0640\u2019\u0640 \u0640a \u0640")
 @example('c#"d 1,234"5 5"1,234 a"b')
 @example("\u00dc\u00df \u0130I \ufdfa \u2163 \u1e9e")
@@ -340,7 +340,7 @@ def test_the_beginning_of_the_last_word_finds_its_text(
     assert finds(" ".join([*words, word]), f"{words[0]} {word[:typed]}")
 
 
-@given(texts(max_size=80))
+@given(strings(max_size=80))
 @example("Straße ﷺ \u1e9b\u0323 ㍿ e\u0301\u200d\u0302x ｶﾞ")
 @example("\x1b[1mfoo\x1b[0mBar.baz-1,234 c++ " + "x" * 600 + "/y.z")
 def test_places_have_the_same_tokens(text: str) -> None:
@@ -356,7 +356,7 @@ def test_places_have_the_same_tokens(text: str) -> None:
     assert parts == Counter(each for each in found.parts.split() if each != BARRIER)
 
 
-@given(texts(max_size=80))
+@given(strings(max_size=80))
 @example("a" * 300 + "\u0301b " + "ﬃﬃ" * 5)
 def test_places_lie_in_the_text(text: str) -> None:
     """Every token says which characters of its unit it was made of."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.catalog import Phrase, parse
 from perdure.catalog.query import PREFIX_CHARS_MIN, TERMS_MAX, TOKENS_MAX
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 from tests.test_catalog_analysis import Index
 
 # What FTS5 would read as its own, and what other programs stumbled over.
@@ -105,7 +105,7 @@ def test_awkward_queries_are_answered(index: Index, query: str, repeat: int) -> 
         index.search(text, "any")
 
 
-@given(METACHARACTERS | texts(max_size=50), st.integers(1, 300))
+@given(METACHARACTERS | strings(max_size=50), st.integers(1, 300))
 @example('NEAR("a" "b', 100)
 @example("\0" * 40, 250)
 def test_no_query_raises(text: str, repeat: int) -> None:
@@ -253,7 +253,7 @@ def test_any_falls_back_to_parts(query: str, text: str) -> None:
     assert Index(text).search(query, "any") == [1]
 
 
-@given(texts(max_size=40))
+@given(strings(max_size=40))
 def test_any_finds_what_all_finds(text: str) -> None:
     """Whatever a query finds with all of its terms, it finds with any of them."""
     index = Index(text, "other words")
@@ -294,7 +294,7 @@ def test_repeated_words_leave_room_for_others() -> None:
     assert query.ignored == ()
 
 
-@given(texts(max_size=300))
+@given(strings(max_size=300))
 def test_every_query_is_bounded(text: str) -> None:
     """No query has more terms and tokens than the bounds say, and what is left out is told once."""
     query = parse(text * 20)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.catalog import Snippet, parse, snippet
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 from tests.test_catalog_analysis import DENSE, NAMES, SHAPES, Index, calls
 
 
@@ -155,7 +155,7 @@ def test_hits_beyond_the_limit_are_not_looked_for() -> None:
 # --- whatever the text --------------------------------------------------------------------------
 
 
-@given(texts(max_size=80), texts(max_size=20), st.integers(0, 40))
+@given(strings(max_size=80), strings(max_size=20), st.integers(0, 40))
 @example("\x1b[1mfo\x1b[0mo ﷺﷺ e\u0301", "foo ﷺ é", 7)
 def test_every_snippet_is_a_piece(text: str, query: str, chars: int) -> None:
     """A snippet is a piece of the text within its bounds, with spans in order inside it."""
@@ -170,8 +170,8 @@ def test_every_snippet_is_a_piece(text: str, query: str, chars: int) -> None:
 
 
 @given(
-    texts(max_size=None),
-    texts(max_size=None),
+    strings(max_size=None),
+    strings(max_size=None),
     st.sampled_from(["x", "the x", "a b"]),
     st.integers(4, 200),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perdure.embedding import blocks
 from perdure.embedding.blocks import BLOCK_CHARS, BLOCKS_MAX, OVERLAP_CHARS, Block, blocks_of
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 
 WORDS = st.lists(
     st.sampled_from(("a", "word", "x" * 90, "y" * 300, "z" * 1_700, "日本語", "\ud800", "…")),
@@ -29,7 +29,7 @@ def long_texts(draw: st.DrawFn) -> str:
     return "".join(word + draw(BLANKS) for _ in range(many) for word in words[:12])
 
 
-ANY = long_texts() | texts(max_size=60) | st.integers(0, 6_000).map(lambda size: "x" * size)
+ANY = long_texts() | strings(max_size=60) | st.integers(0, 6_000).map(lambda size: "x" * size)
 
 
 def pieces(text: str) -> list[Block]:

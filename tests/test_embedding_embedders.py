@@ -25,7 +25,7 @@ from perdure.embedding.local import Model2VecEmbedder, SentenceTransformersEmbed
 from perdure.embedding.offline import OfflineEmbedder
 from perdure.errors import EmbedderFaulty, EmbedderUnavailable, InvalidValue
 from perdure.runtime import Runtime
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 
 AWKWARD = ["", " ", "\n\n", "\0", "\ud800", "a\udfff b", "…", "x" * 5_000, "日本語 naïve 🜚"]
 
@@ -97,7 +97,7 @@ def test_hashing_brings_texts_of_the_same_words_together() -> None:
     assert cosine(embedder, "appendBatch", "append batch") > 0.5
 
 
-@given(texts(max_size=60))
+@given(strings(max_size=60))
 def test_hashing_embeds_any_text(text: str) -> None:
     """Every text has a vector of length 1, or of zeros where it has no word."""
     row = HashingEmbedder(64).embed_query(text)

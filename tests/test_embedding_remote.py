@@ -19,7 +19,7 @@ from perdure.embedding import Embedder, embedder_of, remote
 from perdure.embedding.remote import KEY, RemoteEmbedder
 from perdure.errors import EmbedderFaulty, EmbedderUnavailable, InvalidValue, PerdureError
 from perdure.runtime import Runtime
-from perdure.testing.strategies import texts
+from perdure.testing.strategies import strings
 
 SECRET = 'sk-se/cret"key-0123456789'  # noqa: S105 - nobody's
 
@@ -221,7 +221,7 @@ def test_an_empty_key_is_none(server: Server) -> None:
 MODELS = st.text(st.characters(), min_size=1, max_size=9).filter(str.strip)
 
 
-@given(st.lists(texts(), min_size=1, max_size=4), MODELS)
+@given(st.lists(strings(), min_size=1, max_size=4), MODELS)
 def test_any_text_can_be_asked_for(some: list[str], model: str) -> None:
     """What has no form in UTF-8 is sent as a sign that says so, and all else as it is."""
     sent: list[bytes] = []
@@ -809,7 +809,7 @@ def test_what_is_no_address_is_refused(spec: str, monkeypatch: pytest.MonkeyPatc
     str(told.value).encode()
 
 
-@given(texts(max_size=60))
+@given(strings(max_size=60))
 def test_any_text_behind_a_scheme_is_an_address_or_refused(rest: str) -> None:
     """Whatever somebody takes for an address, only errors of the tree escape."""
 

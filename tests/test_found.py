@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.errors import InvalidValue
 from perdure.model import values
 from perdure.store.found import Coverage, Found, Hit, cursor_of, question_of, read_cursor
-from perdure.testing.strategies import integers, json_values, texts
+from perdure.testing.strategies import integers, json_values, strings, texts
 from tests.support import scaled
 
 URL_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -148,7 +148,7 @@ def test_what_is_no_cursor_is_refused(cursor: Any) -> None:
 
 @pytest.mark.parametrize("kinds", [HITS, ORDER, SESSIONS], ids=["hits", "order", "sessions"])
 @settings(max_examples=scaled(3000))
-@given(st.text() | texts() | st.text(sorted(URL_SAFE)) | json_values(max_leaves=3))
+@given(st.text() | strings() | st.text(sorted(URL_SAFE)) | json_values(max_leaves=3))
 def test_any_text_is_a_cursor_or_refused(kinds: tuple[Any, ...], cursor: Any) -> None:
     """Nothing but the one error comes of what somebody made up."""
     refused(cursor, kinds)

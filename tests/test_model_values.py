@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from perdure.errors import InvalidValue
 from perdure.model import limits, values
-from perdure.testing.strategies import json_values, nested, texts
+from perdure.testing.strategies import json_values, nested, strings
 from tests.support import scaled
 
 
@@ -76,7 +76,7 @@ def _reversed(value: Any) -> Any:
 
 
 @settings(max_examples=scaled(1000))
-@given(texts())
+@given(strings())
 def test_shown_text_is_always_utf8(text: str) -> None:
     """Text for other stores has U+FFFD for each lone surrogate and is otherwise unchanged."""
     shown = values.text(text)

@@ -9,9 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from perdure.errors import InvalidValue
 from perdure.model import limits
 from perdure.model.event import Draft, draft
 from perdure.model.header import VOCABULARY, Header, Parent, Source, new_header
+from perdure.model.values import check_text
 
 __all__ = [
     "commits",
@@ -24,6 +26,7 @@ __all__ = [
     "nested",
     "session_ids",
     "streams",
+    "strings",
     "texts",
 ]
 
@@ -39,6 +42,7 @@ _AWKWARD_TEXTS = (
     "e\u0301\u00e9",
     '","crc":"00000000"}\n{"seq":0,"prev":"',
     "\ud800\n" * 3,
+    "\ud83d\ude00",
 )
 _AWKWARD_NUMBERS = (
     0,
@@ -54,11 +58,24 @@ _AWKWARD_NUMBERS = (
 _AWKWARD_FLOATS = (0.0, -0.0, 1.0, 1e16, 1e22, 1e-7, 5e-324, 1.7976931348623157e308, 0.1)
 
 
-def texts(*, max_size: int | None = 20) -> SearchStrategy[str]:
-    """Any string, lone surrogates and every kind of line separator included."""
+def strings(*, max_size: int | None = 20) -> SearchStrategy[str]:
+    """Any string: every kind of line separator, surrogates alone and those that make a pair."""
     anything = st.text(st.characters(), max_size=max_size)
     fitting = [text for text in _AWKWARD_TEXTS if max_size is None or len(text) <= max_size]
     return st.one_of(anything, st.sampled_from(fitting))
+
+
+def texts(*, max_size: int | None = 20) -> SearchStrategy[str]:
+    """Any string that a log keeps: all but those with a pair of surrogates as two code points."""
+    return strings(max_size=max_size).filter(_is_kept)
+
+
+def _is_kept(string: str) -> bool:
+    try:
+        check_text("text", string)
+    except InvalidValue:
+        return False
+    return True
 
 
 def integers() -> SearchStrategy[int]:
@@ -103,7 +120,7 @@ def session_ids() -> SearchStrategy[str]:
         texts(max_size=40).filter(bool),
         st.text("aA.%-", min_size=1, max_size=6),
         long,
-        st.text(st.characters(), min_size=1, max_size=limits.ID_CHARS_MAX),
+        texts(max_size=limits.ID_CHARS_MAX).filter(bool),
     )
 
 

@@ -273,7 +273,7 @@ def test_trio_without_anyio_is_told_what_to_install(tmp_path: Path) -> None:
     )
     said = python(code, str(tmp_path / "store"))
     assert "anyio" in said
-    assert "perdure[trio]" in said
+    assert "[trio]" in said
 
 
 # --- the process --------------------------------------------------------------------------------

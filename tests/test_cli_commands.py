@@ -429,3 +429,31 @@ def test_environment_names_the_store(line: Line, session: str) -> None:
     """Without --store the environment says where the store is."""
     result = CliRunner().invoke(cli, ["ls"], env={"PERDURE_STORE": str(line.location)})
     assert session in result.stdout
+
+
+# --- what is done where the store is --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["token", "ls"], "token"),
+        (["sync"], "sync"),
+        (["serve"], "serve"),
+        (["copy", "URL", "there"], "copy"),
+        (["copy", "here", "URL"], "copy"),
+    ],
+    ids=str,
+)
+def test_what_is_not_done_over_http_says_so(
+    words: list[str], named: str, line: Line, tmp_path: Path
+) -> None:
+    """A command that has to be called where the store is says this of itself, and asks nobody."""
+    url = "http://127.0.0.1:1"
+    places = {"URL": url, "here": str(line.location), "there": str(tmp_path / "there")}
+    with perdure.open(line.location) as store:
+        store.create("s").append("x", 1)
+    result = CliRunner().invoke(cli, ["--store", url, *(places.get(each, each) for each in words)])
+    assert result.exit_code != Exit.OK
+    assert f"{named} is not offered over HTTP" in result.stderr
+    assert "on the machine of the store" in result.stderr

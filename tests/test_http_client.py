@@ -17,6 +17,7 @@ import perdure
 import perdure.aio
 from perdure import Event, Inspection, Session, Store
 from perdure.cli.exits import Exit
+from perdure.conversations import Conversations
 from perdure.errors import (
     ContentExpired,
     EffectFailed,
@@ -297,6 +298,8 @@ def test_what_is_not_offered_says_so(store: Store, tmp_path: Path) -> None:
                 refuse()
     with perdure.open(tmp_path / "other") as other, pytest.raises(NotOffered):
         other.copy("x", store)
+    with pytest.raises(NotOffered):
+        Conversations(store)
     source = perdure.Source("claude-code")
     for beyond in (
         lambda: store.create("t", source=source),

@@ -99,6 +99,35 @@ def test_a_password_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
+    "place",
+    ["s3/cret@host:5/base", "s3@cret@host/base", "s3cret%@host/base", "s3?a=/cret@host"],
+)
+def test_a_sign_that_is_not_encoded_shows_no_part_of_a_password(place: str) -> None:
+    """Where a URL could be taken apart in two ways it is refused, without any part of it."""
+    with pytest.raises(InvalidValue) as raised:
+        open_backend(f"postgresql://me:{place}")
+    assert not any(part in str(raised.value.reason) for part in ("s3", "cret", "host"))
+    assert "%40" in raised.value.hint
+
+
+@pytest.mark.parametrize(("query", "said"), [("leese=3", "'leese'"), ("lease=3&lease=4", "lease")])
+def test_a_mistyped_parameter_is_named(query: str, said: str) -> None:
+    """Who mistypes a parameter, or gives one twice, is told which."""
+    with pytest.raises(InvalidValue, match=said):
+        open_backend(f"postgresql://me@host/base?{query}")
+
+
+@pytest.mark.parametrize("wrong", ["sslmode=bogus", "target_session_attrs=bogus", "port=abc"])
+def test_a_value_that_libpq_refuses_is_not_tried_again(wrong: str) -> None:
+    """What libpq cannot read is no matter of waiting, and the hint is about the URL."""
+    url = f"postgresql://127.0.0.1/base?{wrong}"
+    with perdure.open(url) as store, pytest.raises(StorageUnavailable) as raised:
+        store.list()
+    assert not raised.value.retryable
+    assert "URL" in raised.value.hint
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "schema=Public",
@@ -153,7 +182,7 @@ def test_without_the_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         return import_module(name)
 
     monkeypatch.setattr("perdure.backends.registry.import_module", missing)
-    with pytest.raises(InvalidValue, match=r"pip install 'perdure\[postgres\]'"):
+    with pytest.raises(InvalidValue, match=r"install perdure again with \[postgres\]"):
         open_backend("postgresql://host/base")
 
 

@@ -12,7 +12,8 @@ import pytest
 import perdure
 from perdure.backends import open_backend
 from perdure.backends.postgres import PostgresBackend, evidence, reading
-from perdure.databases.postgres import meaning, parse_address
+from perdure.databases.postgres import Attempts, Server, Work, meaning, parse_address
+from perdure.errors import StorageUnavailable
 from perdure.evidence.facts import Acceptance, Damage, Seen
 from perdure.evidence.rows import Row, Table
 from perdure.model.record import Position
@@ -364,3 +365,52 @@ def test_one_connection_is_enough(url: str) -> None:
         assert failed == []
         with perdure.open("memory:") as copy:
             assert len(store.copy_all(copy)) == 6
+
+
+# --- where nothing can be written ----------------------------------------------------------------
+
+
+@pytest.fixture
+def unwaiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody try a second time."""
+
+    def waits(attempts: Attempts) -> bool:
+        raise AssertionError(f"waits: {attempts}")
+
+    monkeypatch.setattr(Attempts, "pause", waits)
+
+
+@pytest.mark.usefixtures("unwaiting")
+def test_who_reads_where_nothing_can_be_written_waits_for_nothing(url: str) -> None:
+    """At a standby, lists and search answer at once, whether or not the index has all."""
+    with perdure.open(url, index=False) as store:
+        for name in ("a", "b"):
+            with store.create(name) as session:
+                session.append("user/message", {"content": [{"type": "text", "text": "a pear"}]})
+    standby = f"{url}&options=-c%20default_transaction_read_only%3Don"
+    with perdure.open(standby) as store:
+        assert {each.id for each in store.sessions().sessions} == {"a", "b"}
+        assert {hit.session for hit in store.search("pear").hits} == {"a", "b"}
+        assert store.verify("a").sound
+        with pytest.raises(StorageUnavailable, match="read-only") as raised:
+            store.create("c").append("x", 1)
+        assert "primary" in raised.value.hint
+        with pytest.raises(StorageUnavailable, match="read-only"):
+            store.delete("a")
+
+
+def test_who_seeks_the_primary_waits_for_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server was demoted under who asks for the primary, it is waited for."""
+    paused: list[Attempts] = []
+    monkeypatch.setattr(Attempts, "pause", lambda self: bool(paused.append(self)))
+    perdure.open(url, index=False).create("a").append("x", 1)
+
+    def change(work: Work) -> None:
+        work.run("SET LOCAL transaction_read_only = on")
+        work.run("DELETE FROM @sessions")
+
+    for more, waits in (("", 0), ("&target_session_attrs=read-write", 1)):
+        with closing(Server(parse_address(url + more), SYSTEM)) as server:
+            with pytest.raises(StorageUnavailable, match="read-only"):
+                server.change(change)
+            assert len(paused) == waits

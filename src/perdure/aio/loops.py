@@ -119,6 +119,6 @@ def _under_trio() -> ModuleType:
         raise InvalidValue(
             "event loop",
             f"it is trio's, and {error.name} is not installed",
-            hint="pip install 'perdure[trio]'",
+            hint="install perdure again with [trio] behind its name or folder",
         ) from error
     return under_trio

@@ -90,7 +90,7 @@ def _class_of(scheme: str) -> Callable[..., Backend]:
                 if (error.name or "").startswith("perdure"):
                     raise
                 reason = f"{scheme}: needs {error.name}, which is not installed"
-                hint = "pip install 'perdure[postgres]'"
+                hint = "install perdure again with [postgres] behind its name or folder"
                 raise InvalidValue("location", reason, hint=hint) from error
         return found
     others = entry_points(group=ENTRY_POINTS)

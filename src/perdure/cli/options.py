@@ -9,7 +9,7 @@ import click
 
 import perdure
 from perdure.cli import output
-from perdure.errors import PerdureError
+from perdure.errors import NotOffered, PerdureError
 from perdure.store import Store
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "age",
     "confirmed",
     "json_option",
+    "near",
     "opened",
     "opened_at",
     "shown_location",
@@ -41,13 +42,29 @@ class Place(NamedTuple):
         return f"namespace {' / '.join(self.parts)} of {named}"
 
 
+def near(location: str, what: str) -> str:
+    """The location, of a store that is opened here and is not behind a URL.
+
+    Raises:
+        NotOffered: it is behind one, and `what` has to be done where the store is.
+
+    """
+    if location.lower().startswith(("http://", "https://")):
+        raise NotOffered(what)
+    return location
+
+
 def shown_location(location: str) -> str:
     """A location for messages, without what is nobody's to read."""
     if location.startswith(("http://", "https://")):
         # What a link to a server brings with it.
         return location.partition("?")[0]
     if location.startswith(("postgresql:", "postgres:")):
-        location = re.sub("://([^/@:]*):[^/]*@", r"://\1@", location)
+        scheme, mark, rest = location.partition("://")
+        user, at, place = rest.partition("@")
+        if at and "/" not in user:
+            # As libpq takes them apart: a password may hold a question mark.
+            location = f"{scheme}{mark}{user.partition(':')[0]}{at}{place}"
         return re.sub("([?&])(password|sslpassword)=[^&]*", r"\1\2=…", location)
     return location
 
@@ -91,12 +108,21 @@ def confirmed(ctx: click.Context, question: str, *, yes: bool) -> None:
         raise PerdureError("nothing was done")
 
 
-def opened(ctx: click.Context, *, index: bool = True, embedder: str | None = None) -> Store:
+def opened(
+    ctx: click.Context,
+    *,
+    index: bool = True,
+    embedder: str | None = None,
+    here: str | None = None,
+) -> Store:
     """The store of `--store` and `--namespace`, closed when the command ends.
 
-    Opening creates nothing. Without an `index` what is written is indexed by who asks next.
+    Opening creates nothing. Without an `index` what is written is indexed by who asks next. What is
+    done `here` alone is refused for a store behind a URL.
     """
     place: Place = ctx.find_root().obj
+    if here is not None:
+        near(place.location, here)
     return opened_at(ctx, place.location, index=index, embedder=embedder)
 
 

@@ -47,11 +47,13 @@ class Conversations:
 
         Raises:
             InvalidValue: it is no store.
+            NotOffered: it is one behind a URL, where `/api/conversations` has them.
 
         """
         given: object = store
         if not isinstance(given, Store):
             raise InvalidValue("store", f"{values.shown(given)} is no perdure.Store")
+        store._check_conversing()  # noqa: SLF001 - one behind a URL refuses
         self._store = store
         self._runtime = runtime
         self._gates = Gates(runtime)

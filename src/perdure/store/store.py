@@ -308,6 +308,9 @@ class Store(Looking, Remembering, Keeping, Moving, Resuming, Forking, Extracting
             self._sessions[session.born] = session
         return session
 
+    def _check_conversing(self) -> None:
+        """Refuse conversations where namespaces of principals cannot be reached."""
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed

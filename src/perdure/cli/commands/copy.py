@@ -5,7 +5,7 @@ import click
 from perdure.cli import output
 from perdure.cli.chosen import meant
 from perdure.cli.copies import Told, copy_each, source_at
-from perdure.cli.options import json_option, opened_at, shown_location
+from perdure.cli.options import json_option, near, opened_at, shown_location
 from perdure.errors import SessionNotFound
 from perdure.store import Store
 
@@ -23,11 +23,11 @@ def command(
 ) -> int:
     """Copy sessions from one store to another.
 
-    SRC and DST are stores, as --store takes them; with --namespace, that namespace of both. All
-    sessions are copied, those of namespaces below too, or the ones that are named. Each keeps its
-    id, header, records and hashes, and its content comes along. What is already there is not
-    copied again; a copy that broke off is continued. Nothing in SRC is changed, and it may be in
-    use meanwhile. Deleted sessions stay in its trash.
+    SRC and DST are stores, as --store takes them, but none behind a URL of HTTP; with --namespace,
+    that namespace of both. All sessions are copied, those of namespaces below too, or the ones that
+    are named. Each keeps its id, header, records and hashes, and its content comes along. What is
+    already there is not copied again; a copy that broke off is continued. Nothing in SRC is
+    changed, and it may be in use meanwhile. Deleted sessions stay in its trash.
 
     JSON: {source, destination, sessions: [{session, namespace, status, position: {seq, hash},
     events, blobs, problems: [{code, message}]}], not_tried}, where status is copied, continued,
@@ -35,7 +35,8 @@ def command(
     full or gone. Exit code 3 if one is damaged, 1 if one went on differently in DST or DST takes no
     more, 4 if somebody writes it there, 5 if it is not there; all others are copied.
     """
-    here, there = source_at(ctx, source), opened_at(ctx, target)
+    here = source_at(ctx, near(source, "copy"))
+    there = opened_at(ctx, near(target, "copy"))
     source, target = shown_location(source), shown_location(target)
     told = Told(as_json=as_json)
     if sessions:

@@ -34,7 +34,7 @@ def command(
 
     Only what has no vectors is embedded; interrupted, it goes on where it stopped. Without
     --embedder it is the one of the vectors that are there, or else the model that
-    `pip install 'perdure[semantic]'` brings, which asks no other machine. Another embedder takes
+    the extra `semantic` brings, which asks no other machine. Another embedder takes
     over when it has all sessions that the old one had; until then the old vectors answer,
     and then they are gone.
 

@@ -12,7 +12,7 @@ from perdure.cli.chosen import meant
 from perdure.cli.copies import BUNDLE, Told, bundle_at, copy_each
 from perdure.cli.destination import Counted, put_out, write_new
 from perdure.cli.exits import Exit
-from perdure.cli.options import json_option, opened
+from perdure.cli.options import json_option, near, opened
 from perdure.errors import InvalidValue, PerdureError, SessionNotFound
 from perdure.store import Store
 
@@ -91,6 +91,7 @@ def command(
     if generation is not None or with_files:
         what = "--with-files" if generation is None else "--generation"
         raise click.UsageError(f"{what} goes with --format {SOURCE}", ctx=ctx)
+    near(ctx.find_root().obj.location, "export of bundles")
     headers = _family(store, session)
     told = Told(as_json=as_json)
     backend = bundle_at(target)

@@ -117,16 +117,27 @@ def _status(ctx: click.Context, *, as_json: bool) -> None:
 def _grant(ctx: click.Context, *, role: str, as_json: bool) -> None:
     """Let ROLE read and write sessions, and change no table.
 
-    JSON: {role}.
+    JSON: {role, blind: [role]}: roles that may, and see nothing, since there are tenants and they
+    are none.
     """
     server = _server(ctx)
-    from perdure.databases.postgres.administration import grant
+    from perdure.databases.postgres.administration import blind, grant
 
     grant(server, role)
+    others = blind(server)
     if as_json:
-        output.document({"role": role})
+        output.document({"role": role, "blind": others})
     else:
         output.line(f"{role} may read and write sessions")
+        _say_blind(others)
+
+
+def _say_blind(roles: list[str]) -> None:
+    """Where there are tenants, all other roles see nothing, and nothing else would tell them."""
+    if roles:
+        named = ", ".join(roles)
+        hint = "`perdure postgres tenant ROLE` lets one see everything, or --namespace alone"
+        output.warning(f"no tenant, and so sees nothing: {named}; {hint}")
 
 
 @command.command("tenant")
@@ -138,12 +149,14 @@ def _tenant(ctx: click.Context, *, role: str, remove: bool, as_json: bool) -> No
     """Let ROLE see the namespace of --namespace and all below it, and nothing else.
 
     Switches row-level security on: from then on roles that are no tenants see nothing, but for the
-    owner of the tables. Without --namespace the role sees everything.
+    owner of the tables. A role sees one namespace; without --namespace it sees everything.
 
-    JSON: {role, namespace}; with --remove {role, removed}, which is false if it was no tenant.
+    JSON: {role, namespace, before, blind: [role]}: what it saw before as a tenant, or null, and
+    which roles may use the tables and see nothing. With --remove {role, removed}, which is false if
+    it was no tenant.
     """
     server = _server(ctx, whole=remove)
-    from perdure.databases.postgres.administration import set_tenant, unset_tenant
+    from perdure.databases.postgres.administration import blind, set_tenant, unset_tenant
 
     if remove:
         was = unset_tenant(server, role)
@@ -154,11 +167,15 @@ def _tenant(ctx: click.Context, *, role: str, remove: bool, as_json: bool) -> No
         return
     place: Place = ctx.find_root().obj
     namespace = namespace_key(place.parts)
-    set_tenant(server, role, namespace)
+    before, others = set_tenant(server, role, namespace), blind(server)
     if as_json:
-        output.document({"role": role, "namespace": namespace})
-    else:
-        output.line(f"{role} sees {namespace or 'everything'}")
+        output.document({"role": role, "namespace": namespace, "before": before, "blind": others})
+        return
+    seen = f"{role} sees {namespace or 'everything'}"
+    if before not in (None, namespace):
+        seen += f", and no longer {before or 'everything'}"
+    output.line(seen)
+    _say_blind(others)
 
 
 @command.command("tenants")

@@ -71,7 +71,7 @@ def command(
 
     if ctx.find_root().obj.parts:
         raise click.UsageError("--namespace does not go with serve: tokens say who sees what")
-    store = opened(ctx)
+    store = opened(ctx, here="serve")
     known = Tokens(store).any()
     if not is_loopback(host) and (everybody or not known):
         raise InvalidValue(

@@ -89,7 +89,7 @@ def command(
     if watch and dry_run:
         raise click.UsageError("--watch and --dry-run do not go together", ctx=ctx)
     # An import reads what it keeps in bounded memory; who lists or searches next reads it again.
-    store, chosen = opened(ctx, index=False), formats or None
+    store, chosen = opened(ctx, index=False, here="sync"), formats or None
     told = Telling(gone_before(store), as_json=as_json, verbose=verbose)
     if not (paths or places(chosen) or as_json):
         _say_where(chosen)

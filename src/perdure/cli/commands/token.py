@@ -33,7 +33,7 @@ def _tokens(ctx: click.Context) -> Tokens:
     if place.parts:
         message = "tokens are those of the whole store; leave --namespace out"
         raise click.UsageError(message, ctx=ctx)
-    return Tokens(opened(ctx, index=False))
+    return Tokens(opened(ctx, index=False, here="token"))
 
 
 @command.command("create")

@@ -42,8 +42,8 @@ def command(ctx: click.Context, sessions: tuple[str, ...], as_json: bool) -> int
     "evidence": {unreadable, set_aside: [path]}}. Content is null if it cannot be listed; reports
     are refusals of a writer that are not settled yet; unreadable says why evidence knew nothing,
     or is null. Exit code 3 if any session is not sound or its content is damaged; a session that
-    a crash interrupted or tore is sound, one that is missing is not. Exit code 1 if evidence
-    cannot be read.
+    a crash interrupted or tore is sound, one that is missing is not. Exit code 1 if evidence or a
+    session cannot be read now, as where a server is away.
     """
     told = _Telling(opened(ctx), as_json=as_json)
     evidence = told.evidence()
@@ -158,7 +158,10 @@ class _Telling:
             ],
         }
         self.bodies.append(body)
-        if not report.sound:
+        if report.status == "unreadable":
+            # The medium or the server refused; nobody knows whether anything is wrong.
+            self.code = worst([self.code, Exit.FAILED])
+        elif not report.sound:
             self.code = Exit.DAMAGE  # the gravest of all
         if not self._as_json:
             self._progress.clear()
@@ -187,7 +190,7 @@ def _print(report: Report, reports: list[Damage]) -> None:
     if report.status == "missing":
         output.line(text)
         output.line(f"    {report.problems[0].reason}")
-        output.line("    bring its folder back, or give up on it with `perdure forget`")
+        output.line("    bring it back from a backup, or give up on it with `perdure forget`")
         return
     text += f"  {output.counted(report.events, 'event')}"
     if report.content is not None and report.content.blobs:

@@ -3,10 +3,11 @@
 import re
 import urllib.parse
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 import psycopg.conninfo
-from psycopg import errors
+from psycopg import errors, pq
 
 from perdure.errors import InvalidValue
 
@@ -16,7 +17,11 @@ SCHEMA = "perdure"
 """The schema in which the tables stand if the URL names none."""
 
 _SCHEMA = re.compile("[a-z_][a-z0-9_]{0,47}")
-_HINT = "postgresql://user@host:5432/database, or several hosts: host1,host2"
+_OWN = ("schema", "lease", "timeout", "pooled", "connections")
+_HINT = (
+    "postgresql://user@host:5432/database, or several hosts: host1,host2; within a name or password"
+    " write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25"
+)
 
 
 class Address(NamedTuple):
@@ -32,6 +37,7 @@ class Address(NamedTuple):
             is prepared, and no lock is held by a connection.
         connections: most connections of one process at once, but for the one of its lease, those
             of long readers and those of who reads in the middle of a transaction.
+        seeks_primary: libpq looks for a server that takes changes.
 
     """
 
@@ -42,6 +48,7 @@ class Address(NamedTuple):
     timeout: float = 30.0
     pooled: bool = False
     connections: int = 10
+    seeks_primary: bool = False
 
 
 def parse_address(url: str) -> Address:
@@ -55,15 +62,21 @@ def parse_address(url: str) -> Address:
         InvalidValue: it is no such URL, or a parameter is none.
 
     """
-    base, _, query = url.partition("?")
+    base, query = _split(url)
     own: dict[str, str] = {}
     others: list[str] = []
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
-        if name in ("schema", "lease", "timeout", "pooled", "connections"):
+        if name in own:
+            raise InvalidValue("location", f"{name} stands in it twice")
+        if name in _OWN:
             own[name] = urllib.parse.unquote(value)
-        else:
-            others.append(part)
+            continue
+        # Before an @ it may be the rest of a password, which is shown to nobody.
+        if "@" not in query and name not in _known():
+            known = f"perdure's are {', '.join(_OWN)}; all others are libpq's"
+            raise InvalidValue("location", f"{name!r:.80} is no parameter of it", hint=known)
+        others.append(part)
     text = f"{base}?{'&'.join(others)}" if others else base
     try:
         given = psycopg.conninfo.conninfo_to_dict(text)
@@ -98,7 +111,33 @@ def parse_address(url: str) -> Address:
         timeout=_number(own, "timeout", 30.0, 0.0, 3600.0),
         pooled=_truth(own, "pooled"),
         connections=int(_number(own, "connections", 10, 1, 1000)),
+        seeks_primary=given.get("target_session_attrs") in ("read-write", "primary"),
     )
+
+
+def _split(url: str) -> tuple[str, str]:
+    """What names the place, and the parameters, where libpq takes them apart.
+
+    Raises:
+        InvalidValue: it would take them apart elsewhere than was meant, and part of a password for
+            a host.
+
+    """
+    scheme, mark, rest = url.partition("://")
+    user, at, place = rest.partition("@")
+    if not at or "/" in user:
+        # As in `postgresql:///database`.
+        user, at, place = "", "", rest
+    place, _, query = place.partition("?")
+    if "@" in place:
+        raise InvalidValue("location", "a sign in it has to be encoded", hint=_HINT)
+    return f"{scheme}{mark}{user}{at}{place}", query
+
+
+@cache
+def _known() -> frozenset[str]:
+    """What libpq takes; of `ssl` it takes the one value that JDBC has for it."""
+    return frozenset(each.keyword.decode() for each in pq.Conninfo.get_defaults()) | {"ssl"}
 
 
 def _shown(given: Mapping[str, object], schema: str) -> str:

@@ -16,12 +16,16 @@ __all__ = [
     "Maintained",
     "Status",
     "TableSize",
+    "Tenant",
+    "blind",
     "grant",
     "has_tables",
     "maintain",
     "migrate",
     "set_tenant",
     "status",
+    "tenants",
+    "unset_tenant",
 ]
 
 _SHARED = ("vector_era", *(table for table in VECTOR_TABLES if table not in TENANTED))
@@ -212,8 +216,10 @@ _SEES_ALL = "(SELECT @tenant()) = ''"
 _RESTRICTED = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%s)"
 
 
-def set_tenant(server: Server, role: str, namespace: str) -> None:
+def set_tenant(server: Server, role: str, namespace: str) -> str | None:
     """Let a role see a namespace with all below it, and nothing else, whatever it asks for.
+
+    Each role has one; returned is the one that it had before, or None.
 
     Row-level security is switched on for all tables; roles that are no tenants see nothing then,
     but for the owner of the tables and those with BYPASSRLS. Search by meaning is for those who see
@@ -236,8 +242,12 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
         reason = f"has {len(namespace)} characters in keys, {_TENANT_CHARS_MAX} at most can be seen"
         raise InvalidValue("namespace", reason, hint="let the role see one further up")
 
+    before: list[str | None] = []
+
     def restrict(work: Work) -> None:
         _known(work, role)
+        found = work.row("SELECT namespace FROM @tenants WHERE role = %s FOR UPDATE", role)
+        before.append(None if found is None else str(found[0]))
         if namespace:
             _refuse_who_passes_by(work, server, role)
             _keep_out(work, server, role)
@@ -251,6 +261,24 @@ def set_tenant(server: Server, role: str, namespace: str) -> None:
         _restrict(work, server)
 
     _change(server, restrict)
+    return before[-1]
+
+
+def blind(server: Server) -> list[str]:
+    """Roles that may use the tables and see nothing in them, being no tenants.
+
+    Raises:
+        NotMade: nothing was ever stored.
+
+    """
+    table = f'"{server.address.schema}".records'
+    query = (
+        "SELECT r.rolname FROM pg_class c, aclexplode(c.relacl) a, pg_roles r"
+        " WHERE c.oid = to_regclass(%s) AND c.relrowsecurity AND a.privilege_type = 'SELECT'"
+        " AND r.oid = a.grantee AND r.oid <> c.relowner AND NOT r.rolsuper AND NOT r.rolbypassrls"
+        " AND r.rolname NOT IN (SELECT role FROM @tenants) ORDER BY 1"
+    )
+    return server.read(lambda work: [str(name) for (name,) in work.rows(query, table)])
 
 
 def unset_tenant(server: Server, role: str) -> bool:
@@ -330,7 +358,7 @@ def _refuse_who_passes_by(work: Work, server: Server, role: str) -> None:
         return
     other, reason = found
     who = f"{role!r}" if other == role else f"{role!r} is a member of {other!r}, which"
-    hint = "let tenants be other roles, and members of no such one; see the guide"
+    hint = "let tenants be other roles, and members of no such one; see docs/postgresql.md"
     raise UnsafeFile(server.place, f"{who} {reason}", hint=hint)
 
 

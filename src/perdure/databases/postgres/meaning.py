@@ -15,6 +15,7 @@ __all__ = [
     "meaning",
     "refused",
     "unmade",
+    "unwritable",
 ]
 
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25006", "53300", "55000"})
@@ -86,6 +87,11 @@ def unmade(error: BaseException) -> bool:
     return isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
 
 
+def unwritable(error: BaseException) -> bool:
+    """Whether the server takes no changes: it is a standby, or set so."""
+    return isinstance(error, errors.ReadOnlySqlTransaction)
+
+
 def meaning(error: psycopg.Error, place: str) -> PerdureError:
     """The error of the tree that stands for one of the driver.
 
@@ -99,7 +105,10 @@ def meaning(error: psycopg.Error, place: str) -> PerdureError:
         said = said.partition(" LINE 1:")[0]
         hint = "an owner of the tables grants it: `perdure postgres grant`"
         if "row-level security" in said:
-            hint = "this role is a tenant, and sees its own namespace alone: name that one"
+            hint = (
+                "this role does not see the namespace: name one that `perdure postgres tenants` "
+                "shows for it, or let an owner call `perdure postgres tenant`"
+            )
         return UnsafeFile(place, f"PostgreSQL: {said}", hint=hint)
     mistaken = next((hint for words, hint in _MISTAKES if words in said), None)
     if mistaken is not None:
@@ -111,12 +120,17 @@ def meaning(error: psycopg.Error, place: str) -> PerdureError:
 
 
 _SECRETS = "see user and password; PGPASSFILE or a service file keeps them out of the URL"
+_URL = "see the URL: postgresql://user@host:5432/database?parameter=value"
 _MISTAKES = (
     ("password authentication failed", _SECRETS),
     ("no password supplied", _SECRETS),
     ("no pg_hba.conf entry", "the server lets nobody in like that: see its pg_hba.conf"),
-    ("invalid port number", "see the URL: postgresql://user@host:5432/database"),
+    ("invalid port number", _URL),
     ("definition of service", "see the service file, and the name in the URL"),
+    ("invalid integer value", _URL),
+    ("invalid sslmode value", _URL),
+    ("invalid target_session_attrs value", _URL),
+    ("is not permitted to log in", "let it: ALTER ROLE … LOGIN; or name another one in the URL"),
     ("does not support SSL", "see `sslmode` in the URL, or switch it on in the server"),
     ('" does not exist', "create the role and the database, or name others in the URL"),
 )
@@ -127,6 +141,8 @@ def _hint(error: psycopg.Error) -> str:
         return _SECRETS
     if isinstance(error, errors.InvalidCatalogName):
         return "create the database, or name another one in the URL"
+    if unwritable(error):
+        return "this server takes no changes; name the primary, or all hosts: host1,host2"
     if lost(error):
         return "see whether the server runs and takes connections from here; then try again"
     return "the message is the server's own"

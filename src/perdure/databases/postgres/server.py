@@ -80,6 +80,8 @@ class Server:
         self._pool: Pool | None = None
         self._made = False
         self._reached = False
+        # Whether a server that takes changes is to be had; who asked for one waits for it.
+        self._writable = address.seeks_primary
         self._inside = _Inside()
         self.closers: list[Callable[[], None]] = []
         self.forgetters: list[Callable[[], None]] = []
@@ -310,6 +312,7 @@ class Server:
             except Unsure:
                 doubtful = True
                 raise
+            self._writable = True
             return result
 
         attempts = self.attempts() if patient else Attempts(self.runtime, 0.0)
@@ -376,8 +379,10 @@ class Server:
                 if meaning.unmade(error):
                     self._made = False
                     raise NotMade from error
-                # Who never came through has most likely named the wrong place.
+                # Who never came through has most likely named the wrong place, and who reads from
+                # a standby is not to wait until it is none.
                 known = self._reached or meaning.changing(error)
+                known = known and (self._writable or not meaning.unwritable(error))
                 if ended() or not known or not self.again(error) or not attempts.pause():
                     told = self.told(error)
                     if doubtful and isinstance(told, StorageUnavailable):

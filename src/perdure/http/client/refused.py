@@ -49,6 +49,10 @@ class Refused:
         """Refuse to be one side of a copy."""
         raise NotOffered("copy")
 
+    def _check_conversing(self) -> NoReturn:
+        """Refuse: the root here is what a token shows, and may be that of one principal."""
+        raise NotOffered("Conversations(store)")
+
     def embed(
         self,
         id: Names | None = None,

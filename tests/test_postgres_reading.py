@@ -402,7 +402,12 @@ def test_who_reads_where_nothing_can_be_written_waits_for_nothing(url: str) -> N
 def test_who_seeks_the_primary_waits_for_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a server was demoted under who asks for the primary, it is waited for."""
     paused: list[Attempts] = []
-    monkeypatch.setattr(Attempts, "pause", lambda self: bool(paused.append(self)))
+
+    def pause(attempts: Attempts) -> bool:
+        paused.append(attempts)
+        return False
+
+    monkeypatch.setattr(Attempts, "pause", pause)
     perdure.open(url, index=False).create("a").append("x", 1)
 
     def change(work: Work) -> None:

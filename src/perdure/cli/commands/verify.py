@@ -216,6 +216,8 @@ def _print(report: Report, reports: list[Damage]) -> None:
         output.line("    put the same bytes back, or give up on them with `perdure repair`")
     elif _repairable(report):
         output.line("    `perdure repair` keeps what holds together and goes on from there")
+    if any(problem.kind == "missing-tail" for problem in report.problems):
+        output.line("    bring back what is missing, or let `perdure accept` take the log as it is")
     for each in reports:
         when = output.timestamp(each.reported_at)
         output.line(f"    a writer was refused at {when} UTC: {each.reason}")

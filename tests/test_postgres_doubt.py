@@ -15,7 +15,7 @@ import pytest
 import perdure
 from perdure.backends.postgres import PostgresBackend, content
 from perdure.backends.postgres.holding import PostgresHold, own
-from perdure.databases.postgres import Attempts, Server, Unsure, Work
+from perdure.databases.postgres import Attempts, Server, Unsure, Work, parse_address
 from perdure.durable import crash
 from perdure.errors import SessionBusy, SessionClosed, StaleWriter, StorageUnavailable
 from perdure.model.event import draft
@@ -689,3 +689,52 @@ def test_a_dropped_writer_of_nothing_is_counted_down(store: Store) -> None:
     del hold
     backend._presence.tidy()
     assert backend._presence.tokens == before
+
+
+# --- claims of the trash that could not be given back at once ------------------------------------
+
+
+@contextmanager
+def nothing_given_back() -> Iterator[None]:
+    """Let what is given back fail, as over connections that break."""
+    change = Server.change
+
+    def refusing(server: Server, do: Any, **more: Any) -> Any:
+        if more.get("patient") is False:
+            raise StorageUnavailable(server.place, "it broke")
+        return change(server, do, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Server, "change", refusing)
+        yield
+
+
+def claimed(node: Node, url: str) -> list[str]:
+    """Return the ids of the sessions that somebody says to be moving."""
+    schema = parse_address(url).schema
+    with node.connect() as connection:
+        connection.execute(f"SET search_path = {schema}".encode())
+        found = connection.execute("SELECT id FROM sessions WHERE builder IS NOT NULL ORDER BY 1")
+        return [bytes(id).decode() for (id,) in found]
+
+
+def test_a_claim_of_before_keeps_nobody_of_this_process_away(postgres: Node, url: str) -> None:
+    """What could not be given back at once keeps this process from nothing, and is given back."""
+    with perdure.open(url) as store, perdure.open(url) as other:
+        for name in ("s", "t"):
+            store.create(name).append("x", 0)
+        with nothing_given_back():
+            store.delete("s")
+            assert claimed(postgres, url) == ["s"]
+            with pytest.raises(SessionBusy):
+                other.restore("s")
+            store.restore("s")
+            store.delete("s")
+            store.delete("t")
+            assert claimed(postgres, url) == ["s", "t"]
+        store.restore("s")
+        store.create("u").append("x", 0)
+        until(lambda: claimed(postgres, url) == [], "claims are given back")
+        assert [each.id for each in other.trash()] == ["t"]
+        other.delete("s")
+        assert len(store.empty_trash()) == 2

@@ -81,21 +81,27 @@ class DiscardingBackend(Backend):
                 )
                 count_arrival(work, self._namespace, hold.token)
 
+            told = trashed(found, now)
             try:
-                hold.change(discard, alone=True)
-                told = trashed(found, now)
-                then(told)
+                with self._presence.moves.moving(found.mine, session):
+                    hold.change(discard, alone=True)
+                    then(told)
             finally:
-                self._moved(found.number)
+                self._moved(found.number, hold.entered)
             return told
         finally:
             hold.release()
 
-    def _moved(self, number: int) -> None:
+    def _moved(self, number: int, writer: int) -> None:
         """Whoever moved it is done."""
-        self._presence.soon(
-            f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
-            *(self._namespace, number, self._presence.id),
+        mine = (self._namespace, number)
+        self._presence.moves.give_back(
+            mine,
+            lambda: self._presence.soon(
+                f"UPDATE @sessions SET builder = NULL WHERE {_WHICH} AND builder = %s",
+                *(*mine, writer),
+                again=lambda: self._moved(number, writer),
+            ),
         )
 
     def trash(self) -> Iterator[Trashed]:
@@ -175,17 +181,18 @@ class DiscardingBackend(Backend):
         """Nobody else restores or removes a deleted session while this lasts; `token` names it."""
         writer = self._presence.enter(token)
         try:
-            claims: list[int] = []
+            claimed = False
 
             def claim(work: Work) -> None:
+                nonlocal claimed
                 found = work.row(_BUSY, self._namespace, number)
                 if found is None:
                     raise SessionNotFound(session)
-                # Whose answer was lost has claimed it already, perhaps.
-                ours = claims and found[0] == writer
-                if not ours and self._leases.builder_lives(work, found[0]):
+                # Whose answer was lost has claimed it already, perhaps; and what was claimed before
+                # may not have been given back yet. No other thread is at it.
+                if found[0] != writer and self._leases.builder_lives(work, found[0]):
                     raise SessionBusy(session)
-                claims.append(writer)
+                claimed = True
                 work.run(
                     f"UPDATE @sessions SET builder = %s WHERE {_WHICH}",
                     writer,
@@ -194,14 +201,15 @@ class DiscardingBackend(Backend):
                 )
 
             try:
-                self._server.change(claim, repeatable=True)
-                yield writer
+                with self._presence.moves.moving((self._namespace, number), session):
+                    self._server.change(claim, repeatable=True)
+                    yield writer
             except (NotMade, Unsure) as error:
                 # Whether it is claimed or not: nothing was done yet.
                 raise SessionBusy(session) from error
             finally:
-                if claims:
-                    self._moved(number)
+                if claimed:
+                    self._moved(number, writer)
         finally:
             self._presence.leave(token)
 

@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
+from perdure.backends.postgres.moves import Moves
 from perdure.backends.postgres.signs import INCARNATION, LOCKED
 from perdure.backends.postgres.waiting import LOCK
 from perdure.databases.forks import undivided
@@ -74,6 +75,7 @@ class Presence:
 
     Attributes:
         tokens: of all that is held, or on its way to be; none of it is another process's to take.
+        moves: what is moved into the trash or out of it.
 
     """
 
@@ -91,6 +93,7 @@ class Presence:
         self._id = 0
         self._told: tuple[int, str, int, bool] = (0, "", 0, False)
         self.tokens: dict[str, None] = {}
+        self.moves = Moves()
         self._pid = self._runtime.pid()
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
@@ -134,12 +137,15 @@ class Presence:
         """Let somebody release a hold soon: its owner lost it without closing it."""
         self._dropped.append(release)
 
-    def soon(self, statement: str, *values: object) -> None:
+    def soon(
+        self, statement: str, *values: object, again: Callable[[], None] | None = None
+    ) -> None:
         """Give something back now, or as soon as the server answers; nobody waits for that.
 
-        The end of this process does it as well. Unsynced: who loses power with it is gone, and is
+        It is then asked for anew, or `again` is called. The end of this process does it as well. Unsynced: who loses power with it is gone, and is
         seen to be.
         """
+        again = again or partial(self.soon, statement, *values)
         try:
             self._server.change(
                 lambda work: work.run(statement, *values),
@@ -150,9 +156,9 @@ class Presence:
         except NotMade:
             return
         except (PerdureError, Unsure):
-            self._later.append(partial(self.soon, statement, *values))
+            self._later.append(again)
         except BaseException:
-            self._later.append(partial(self.soon, statement, *values))
+            self._later.append(again)
             raise
 
     def tidy(self) -> None:

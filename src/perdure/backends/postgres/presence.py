@@ -142,8 +142,8 @@ class Presence:
     ) -> None:
         """Give something back now, or as soon as the server answers; nobody waits for that.
 
-        It is then asked for anew, or `again` is called. The end of this process does it as well. Unsynced: who loses power with it is gone, and is
-        seen to be.
+        It is asked for anew then, or `again` is called; the end of this process does it as well.
+        Unsynced: who loses power with it is gone, and is seen to be.
         """
         again = again or partial(self.soon, statement, *values)
         try:

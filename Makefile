@@ -28,16 +28,15 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 
 # The proofs and a few others are half of the time: where there are two cores, both halves run at
 # once.
-FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client lockstep postgres_doubt postgres_reading postgres_rights views)
-
-PYTEST = $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
+FEW := $(patsubst %,tests/test_%.py,catalog_postgres docs evidence examples)
 
 # What a killed process wrote is there afterwards, on a disk as in memory, and a loss of power is
-# played from what was asked of the disk. So the folders of the proofs are in memory where there is
-# room; those of `make soak` are on the disk, and so are those of the other tests, some of which
-# tell changes apart by the times of files, which are too coarse for a medium that is so quick.
+# played from what was asked of the disk. So the folders of the tests are in memory where there is
+# room; those of `make soak` are on the disk.
+PYTEST = TMPDIR="$$(sh tests/scratch.sh)" $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
+
 proofs: .venv/installed
-	TMPDIR="$$(sh tests/scratch.sh)" $(PYTEST) tests/proof $(FEW)
+	$(PYTEST) tests/proof $(FEW)
 
 units: .venv/installed .venv/browser
 	$(PYTEST) --ignore=tests/proof $(addprefix --ignore=,$(FEW))

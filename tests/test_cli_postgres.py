@@ -211,3 +211,4 @@ def test_a_server_that_is_away_is_no_damage() -> None:
     result = run("--store", "postgresql://127.0.0.1:1/agents", "verify", "s")
     assert result.exit_code == Exit.FAILED
     assert "unreadable" in result.output
+    assert "try again" in result.output

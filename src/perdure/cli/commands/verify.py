@@ -216,6 +216,8 @@ def _print(report: Report, reports: list[Damage]) -> None:
         output.line("    put the same bytes back, or give up on them with `perdure repair`")
     elif _repairable(report):
         output.line("    `perdure repair` keeps what holds together and goes on from there")
+    if report.status == "unreadable":
+        output.line("    nothing is known of it now; try again when it can be read")
     if any(problem.kind == "missing-tail" for problem in report.problems):
         output.line("    bring back what is missing, or let `perdure accept` take the log as it is")
     for each in reports:

@@ -265,7 +265,7 @@ def set_tenant(server: Server, role: str, namespace: str) -> str | None:
 
 
 def blind(server: Server) -> list[str]:
-    """Roles that may use the tables and see nothing in them, being no tenants.
+    """Roles that log in, may use the tables and see nothing in them, being no tenants.
 
     Raises:
         NotMade: nothing was ever stored.
@@ -276,7 +276,7 @@ def blind(server: Server) -> list[str]:
         "SELECT r.rolname FROM pg_class c, aclexplode(c.relacl) a, pg_roles r"
         " WHERE c.oid = to_regclass(%s) AND c.relrowsecurity AND a.privilege_type = 'SELECT'"
         " AND r.oid = a.grantee AND r.oid <> c.relowner AND NOT r.rolsuper AND NOT r.rolbypassrls"
-        " AND r.rolname NOT IN (SELECT role FROM @tenants) ORDER BY 1"
+        " AND r.rolcanlogin AND r.rolname NOT IN (SELECT role FROM @tenants) ORDER BY 1"
     )
     return server.read(lambda work: [str(name) for (name,) in work.rows(query, table)])
 

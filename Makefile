@@ -28,7 +28,7 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 
 # The proofs and a few others are half of the time: where there are two cores, both halves run at
 # once.
-FEW := $(patsubst %,tests/test_%.py,catalog_postgres docs evidence examples)
+FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client)
 
 # What a killed process wrote is there afterwards, on a disk as in memory, and a loss of power is
 # played from what was asked of the disk. So the folders of the tests are in memory where there is

@@ -140,6 +140,7 @@ def test_a_value_that_libpq_refuses_is_not_tried_again(wrong: str) -> None:
         "connections=0",
         "no_such_parameter=1",
         "user=a%00b",
+        "client_encoding=SQL_ASCII",
     ],
 )
 def test_a_parameter_that_is_none_is_refused(query: str) -> None:

@@ -4,16 +4,19 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure.backends import open_backend
 from perdure.backends.postgres import PostgresBackend, evidence, reading
+from perdure.cli.main import cli
 from perdure.databases.postgres import Attempts, Server, Work, meaning, parse_address
-from perdure.errors import StorageUnavailable
+from perdure.errors import SessionDamaged, StorageUnavailable
 from perdure.evidence.facts import Acceptance, Damage, Seen
 from perdure.evidence.rows import Row, Table
 from perdure.model.record import Position
@@ -419,3 +422,77 @@ def test_who_seeks_the_primary_waits_for_it(url: str, monkeypatch: pytest.Monkey
             with pytest.raises(StorageUnavailable, match="read-only"):
                 server.change(change)
             assert len(paused) == waits
+
+
+# --- what somebody removed or moved --------------------------------------------------------------
+
+
+def refused(outcomes: list[Any]) -> list[Any]:
+    """Return what became of a copy; raise if something could not be copied."""
+    for each in outcomes:
+        if isinstance(each, perdure.NotCopied):
+            raise each.error
+    return outcomes
+
+
+LOST = ["tails", "sessions", "records", "store", "migrations", "catalog_passages", "blobs"]
+
+
+@pytest.mark.parametrize("table", LOST)
+def test_a_table_that_is_missing_is_not_an_empty_one(
+    postgres: Node, url: str, table: str, tmp_path: Path
+) -> None:
+    """Where a part of the tables is gone nobody is told that nothing was stored."""
+    schema = parse_address(url).schema
+    with perdure.open(url) as store:
+        with store.create("a") as session:
+            session.append("user/message", {"content": [{"type": "text", "text": "a pear"}]})
+        assert store.search("pear").hits
+    postgres.ask(f"DROP TABLE {schema}.{table} CASCADE")
+    with perdure.open(url) as store, perdure.open(tmp_path / "copy") as copy:
+        found: dict[str, Callable[[], Any]] = {
+            "list": store.list,
+            "sessions": lambda: store.sessions().sessions,
+            "search": lambda: store.search("pear").hits,
+            "inspect": lambda: store.inspect("a"),
+            "read": lambda: list(store.read_from("a", 0)),
+            "copy": lambda: refused(store.copy_all(copy)),
+            "create": lambda: store.create("b").append("x", 1),
+        }
+        for name, asked in found.items():
+            if table != "catalog_passages":
+                with pytest.raises(StorageUnavailable, match=f"missing: .*{table}"):
+                    assert asked() is None, name
+            elif name != "search":
+                assert asked(), name
+            else:
+                with pytest.raises(StorageUnavailable, match=f"missing: .*{table}"):
+                    asked()
+    for name in ("migrate", "status"):
+        done = CliRunner().invoke(cli, ["--store", url, "postgres", name])
+        assert (done.exit_code, "missing" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("change", [b"seq = 7 WHERE seq = 6", b"seq = seq + 100"])
+def test_a_row_that_stands_elsewhere_is_not_taken_out(
+    postgres: Node, url: str, change: bytes
+) -> None:
+    """A record of which the number beside it lies is repaired, and no writer puts it aside."""
+    schema = parse_address(url).schema
+    with perdure.open(url, index=False) as store:
+        with store.create("a") as session:
+            for number in range(7):
+                session.append("x", number)
+        with postgres.connect() as connection:
+            connection.execute(f"SET search_path = {schema}".encode())
+            connection.execute(b"UPDATE records SET " + change)
+        with perdure.open(url, index=False) as other:
+            with pytest.raises(SessionDamaged, match="stands elsewhere"):
+                other.writer("a")
+            assert list(other.asides("a")) == []
+            assert other.repair("a").kept == 7
+            with other.writer("a") as session:
+                session.append("x", 7)
+            found = [event.data for event in other.read_from("a", 0) if event.type == "x"]
+            assert found == [*range(8)]
+            assert other.verify("a").sound

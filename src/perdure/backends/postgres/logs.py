@@ -1,15 +1,16 @@
 """A whole log: made, verified and made whole, put in the place of another one."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from perdure.backends.postgres.cells import COLUMNS, TYPES, batches, rows_of, shown
 from perdure.backends.postgres.holding import PostgresHold
 from perdure.databases.cells import cell
 from perdure.databases.postgres import Work
 from perdure.databases.postgres.keys import key
-from perdure.errors import StaleWriter
+from perdure.errors import SessionDamaged, StaleWriter
 from perdure.model.header import Header, encode_header
-from perdure.model.record import Position, Record
+from perdure.model.record import BadRecordError, Position, Record, decode_line
 from perdure.recovery.walk import Ending
 
 __all__ = ["count_arrival", "fill", "insert_session", "keep_aside", "replace", "settle"]
@@ -131,10 +132,27 @@ def _set_aside(hold: PostgresHold, work: Work, ending: Ending) -> None:
     now, token = hold.server.runtime.now_ms(), hold.server.runtime.token(4)
     reason = ending.problem.reason if ending.problem else "not part of any record"
     place = f"{now:015d}-{token}"
-    lines = _lines_behind(work, hold.mine, seq)
+    lines = _behind(hold, work, ending.position)
     keep_aside(work, hold.mine, lines, place=place, reason=reason, now=now)
     which = "FROM @records WHERE namespace = %s AND session = %s AND seq > %s"
     work.run(f"DELETE {which}", *hold.mine, seq)
+
+
+def _behind(hold: PostgresHold, work: Work, position: Position) -> Iterator[bytes]:
+    """The lines of the rows behind a verified end.
+
+    Raises:
+        SessionDamaged: one is a record of what was verified, and its column lies; nothing that was
+            acknowledged goes aside.
+
+    """
+    for line in _lines_behind(work, hold.mine, position.seq):
+        with suppress(BadRecordError):
+            seq = decode_line(line).fields.seq
+            if seq <= position.seq:
+                reason = f"the row of event {seq} stands elsewhere"
+                raise SessionDamaged(hold.session, reason, kind="column", record=seq)
+        yield line
 
 
 def _lines_behind(work: Work, mine: tuple[str, int], seq: int) -> Iterator[bytes]:

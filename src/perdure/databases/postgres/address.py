@@ -98,7 +98,8 @@ def parse_address(url: str) -> Address:
     given.setdefault("keepalives_interval", "5")
     given.setdefault("keepalives_count", "3")
     given.setdefault("tcp_user_timeout", "20000")
-    given.setdefault("client_encoding", "UTF8")
+    if str(given.setdefault("client_encoding", "UTF8")).upper() not in ("UTF8", "UTF-8"):
+        raise InvalidValue("location", "client_encoding is UTF8 here", hint="leave it out")
     schema = own.get("schema", SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         hint = "1 to 48 lower-case letters, digits and underscores, no digit first"

@@ -81,10 +81,12 @@ def migrate(server: Server) -> tuple[int, int]:
     Raises:
         FormatUnsupported: they are of a newer version.
         UnsafeFile: the role may not.
+        StorageUnavailable: some of them are missing.
 
     """
     found: list[int] = []
     with server.telling(), server.direct() as work:
+        migrations.refuse_a_part(work, server.address)
         found.append(migrations.bring(work.connection, server.address, server.runtime))
     return found[0], migrations.VERSION
 
@@ -106,6 +108,7 @@ def status(server: Server) -> Status:
     """
 
     def ask(work: Work) -> Status:
+        migrations.refuse_a_part(work, server.address)
         counts: dict[str, int] = dict(
             work.rows("SELECT state, count(*) FROM @sessions GROUP BY state")
         )

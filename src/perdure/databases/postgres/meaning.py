@@ -111,8 +111,8 @@ def meaning(error: psycopg.Error, place: str) -> PerdureError:
             )
         return UnsafeFile(place, f"PostgreSQL: {said}", hint=hint)
     mistaken = next((hint for words, hint in _MISTAKES if words in said), None)
-    if mistaken is not None:
-        # Told before there is a connection, and so without a state.
+    # What is told before there is a connection has no state.
+    if mistaken is not None and error.sqlstate is None:
         return StorageUnavailable(place, f"PostgreSQL: {said}", hint=mistaken)
     told = StorageUnavailable(place, f"PostgreSQL: {said}", hint=_hint(error))
     told.retryable = lost(error) or again(error) or isinstance(error, errors.LockNotAvailable)

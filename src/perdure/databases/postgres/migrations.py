@@ -1,5 +1,7 @@
 """The versions of the tables, and how one becomes the next."""
 
+import itertools
+import re
 from typing import Any
 
 import psycopg
@@ -12,7 +14,7 @@ from perdure.databases.postgres.work import Work
 from perdure.errors import FormatUnsupported, StorageUnavailable, UnsafeFile
 from perdure.runtime import Runtime
 
-__all__ = ["MIGRATIONS", "VERSION", "bring", "check", "version_of"]
+__all__ = ["MIGRATIONS", "VERSION", "bring", "check", "refuse_a_part", "version_of"]
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (tables.STORE,)
 """What is done to come from each version to the next; the first makes a store from nothing.
@@ -22,6 +24,19 @@ What was released is never changed: a new version is a new entry at the end.
 
 VERSION = len(MIGRATIONS)
 """The version that this perdure reads and writes."""
+
+_TABLES = (
+    "migrations",
+    *(
+        found[1]
+        for statement in itertools.chain(*MIGRATIONS)
+        if (found := re.match(r"CREATE TABLE @(\w+)", statement))
+        and "PARTITION OF" not in statement
+    ),
+)
+"""All but partitions, which come and go."""
+
+_DERIVED = ("catalog_", "vector")
 
 _LEAST = 150000
 """`server_version_num` of PostgreSQL 15, the oldest that is tried."""
@@ -43,12 +58,35 @@ def version_of(work: Work) -> int:
     return int(found[0]) if found and found[0] is not None else 0
 
 
+def refuse_a_part(work: Work, address: Address, *, derived: bool = True) -> None:
+    """Make sure that all tables are there, or none: nothing was ever stored only if none is.
+
+    Without `derived`, those may be missing from which logs are found and not read.
+
+    Raises:
+        StorageUnavailable: some are there, and what is missing would be taken for empty.
+
+    """
+    # One snapshot: somebody may be making them.
+    query = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    there = {name for (name,) in work.rows(f"{query} WHERE n.nspname = %s", address.schema)}
+    names = [each for each in _TABLES if derived or not each.startswith(_DERIVED)]
+    missing = [name for name in names if name not in there]
+    if missing and len(missing) < len(names):
+        raise StorageUnavailable(
+            address.shown,
+            f"tables are missing: {', '.join(missing)}",
+            hint="somebody removed them, or a backup was restored in part: restore all of it",
+        )
+
+
 def check(work: Work, address: Address) -> None:
     """Make sure that the tables are of this version.
 
     Raises:
         NotMade: there are none.
         FormatUnsupported: they are of another one.
+        StorageUnavailable: so are they, or some of them are missing.
 
     """
     found = version_of(work)
@@ -60,6 +98,7 @@ def check(work: Work, address: Address) -> None:
             f"its tables have version {found}, this perdure reads {VERSION}",
             hint="their owner brings them up to date: `perdure --store URL postgres migrate`",
         )
+    refuse_a_part(work, address, derived=False)
 
 
 def bring(

@@ -375,9 +375,9 @@ class Server:
                 doubtful = True
                 if not unsure or not attempts.pause():
                     raise
-            except psycopg.Error as error:
-                if meaning.unmade(error):
-                    self._made = False
+            except (NotMade, psycopg.Error) as error:
+                if isinstance(error, NotMade) or meaning.unmade(error):
+                    self._refuse_a_part()
                     raise NotMade from error
                 # Who never came through has most likely named the wrong place, and who reads from
                 # a standby is not to wait until it is none.
@@ -389,6 +389,11 @@ class Server:
                         # What was sent before may be stored, and nobody can be asked.
                         told.uncertain = True
                     raise told from error
+
+    def _refuse_a_part(self) -> None:
+        self._made = False
+        with self.telling(), self.direct() as work:
+            migrations.refuse_a_part(work, self.address)
 
     def again(self, error: psycopg.Error) -> bool:
         """Whether what failed so may go well with another connection, or a moment later."""

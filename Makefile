@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser proofs units lint soak bench docs requirements clean
+.PHONY: help demo test browser proofs few units lint soak bench docs requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,19 +24,23 @@ demo: .venv/installed ## keep, break off and resume a session before your eyes
 	$(BIN)/perdure demo
 
 test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, seeds printed
-	$(MAKE) --no-print-directory --jobs=2 proofs units
+	$(MAKE) --no-print-directory --jobs=3 proofs few units
 
-# The proofs and a few others are half of the time: where there are two cores, both halves run at
-# once.
-FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client)
+# Each part waits for disks, servers and other processes half of its time: three at once use two
+# cores well.
+FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client lockstep postgres_doubt postgres_reading postgres_rights views)
+
+PYTEST = $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
 
 # What a killed process wrote is there afterwards, on a disk as in memory, and a loss of power is
-# played from what was asked of the disk. So the folders of the tests are in memory where there is
-# room; those of `make soak` are on the disk.
-PYTEST = TMPDIR="$$(sh tests/scratch.sh)" $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
-
+# played from what was asked of the disk. So the folders of the proofs are in memory where there is
+# room; those of `make soak` are on the disk, and so are those of most other tests, some of which
+# tell changes apart by the times of files, which are too coarse for a medium that is so quick.
 proofs: .venv/installed
-	$(PYTEST) tests/proof $(FEW)
+	TMPDIR="$$(sh tests/scratch.sh)" $(PYTEST) tests/proof
+
+few: .venv/installed
+	TMPDIR="$$(sh tests/scratch.sh)" $(PYTEST) $(FEW)
 
 units: .venv/installed .venv/browser
 	$(PYTEST) --ignore=tests/proof $(addprefix --ignore=,$(FEW))

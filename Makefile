@@ -28,7 +28,10 @@ test: .venv/installed .venv/browser ## run the tests; a tenth of the counts, see
 
 # Each part waits for disks, servers and other processes half of its time: three at once use two
 # cores well.
-FEW := $(patsubst %,tests/test_%.py,catalog_postgres conversations docs evidence examples frames_merging http_client lockstep postgres_doubt postgres_reading postgres_rights views)
+FEW := $(patsubst %,tests/test_%.py, \
+	catalog_analysis catalog_postgres catalog_query conversations docs evidence examples formats \
+	found frames_merging http_client json_lines lockstep model_record passages postgres_doubt \
+	postgres_reading postgres_rights search_questions summing tidy views vocabulary)
 
 PYTEST = $(BIN)/python -m pytest -o tmp_path_retention_policy=failed
 
